@@ -59,6 +59,7 @@ void check_run_data(const std::string& run_folder, const RunData& data, bool acc
                     const CheckProgress& progress) {
   if (!data.train_tokens) return;  // tasks have no token files
   Json now{{"train", record_of(*data.train_tokens, progress)}, {"validation", nullptr}};
+  if (data.train_neighbours) now["neighbours"] = record_of(*data.train_neighbours, progress);
   if (data.validation_tokens) now["validation"] = record_of(*data.validation_tokens, progress);
   const std::string path = (std::filesystem::path(run_folder) / "data.json").string();
   if (std::filesystem::exists(path)) {
@@ -66,6 +67,7 @@ void check_run_data(const std::string& run_folder, const RunData& data, bool acc
     LAMINA_CHECK(before.is_object(), path, ": is damaged; delete it if the run's data is unchanged");
     if (before == now) return;
     compare(run_folder, "training", before.value("train", Json()), now["train"], accept_new);
+    compare(run_folder, "neighbour", before.value("neighbours", Json()), now.value("neighbours", Json()), accept_new);
     compare(run_folder, "validation", before.value("validation", Json()), now["validation"], accept_new);
   }
   write_text(path, now.dump(2) + "\n");

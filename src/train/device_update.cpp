@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "lamina/ops/optim/grad_norm.h"
-#include "lamina/train/pass.h"
 
 namespace lamina::train {
 
@@ -17,10 +16,6 @@ DeviceUpdate::DeviceUpdate(nn::Model& model, Tape& tape, AdamW& optimizer, const
                            const std::vector<double>& rates)
     : model_(model), tape_(tape), optimizer_(optimizer), recipe_(recipe), replay_(model.device(), [this] { work(); }) {
   const Device& device = model.device();
-  for (int64_t i = 0; i < recipe.accumulation; ++i) {
-    ids_.push_back(Tensor::zeros({recipe.batch, recipe.length}, DType::i64, device));
-    targets_.push_back(Tensor::zeros({recipe.batch, recipe.length}, DType::i64, device));
-  }
   dynamics_ = Tensor::zeros({4}, DType::f32, device);
   report_ = Tensor::zeros({recipe.accumulation + 1}, DType::f32, device);
   optimizer_.set_dynamics(dynamics_);
@@ -28,10 +23,7 @@ DeviceUpdate::DeviceUpdate(nn::Model& model, Tape& tape, AdamW& optimizer, const
 }
 
 void DeviceUpdate::work() {
-  const auto input_at = [&](int64_t i) {
-    const auto pass = static_cast<size_t>(i);
-    return PassInput{ids_[pass], targets_[pass], Tensor(), static_cast<uint64_t>(i)};
-  };
+  const auto input_at = [&](int64_t i) { return inputs_[static_cast<size_t>(i)]; };
   run_passes(model_, tape_, recipe_, recipe_.accumulation, input_at, [&](int64_t i, const Tensor& loss) {
     report_.slice(0, i, 1).copy_(loss.detach().reshape({1}));
     return true;
@@ -45,9 +37,16 @@ void DeviceUpdate::work() {
 
 void DeviceUpdate::start(int64_t step, const std::vector<data::Batch>& batches, double lr_factor) {
   const Device host = Device::cpu(1);
-  for (size_t i = 0; i < ids_.size(); ++i) {
-    ids_[i].copy_(Tensor::from(batches[i].ids, ids_[i].shape(), host));
-    targets_[i].copy_(Tensor::from(batches[i].targets, targets_[i].shape(), host));
+  for (size_t i = 0; i < batches.size(); ++i) {
+    if (inputs_.size() == i) {
+      inputs_.push_back(pass_input(batches[i], 0, batches[i].rows, model_.device(), static_cast<uint64_t>(i)));
+      continue;
+    }
+    const PassInput now = pass_input(batches[i], 0, batches[i].rows, host, static_cast<uint64_t>(i));
+    inputs_[i].ids.copy_(now.ids);
+    inputs_[i].targets.copy_(now.targets);
+    if (now.source.defined()) inputs_[i].source.copy_(now.source);
+    if (now.neighbours.defined()) inputs_[i].neighbours.copy_(now.neighbours);
   }
   const ops::AdamWOptions& options = optimizer_.options();
   const auto update = static_cast<double>(optimizer_.updates() + 1);

@@ -7,6 +7,7 @@
 #include "lamina/nn/model.h"
 #include "lamina/tensor/replay.h"
 #include "lamina/train/optimizer.h"
+#include "lamina/train/pass.h"
 #include "lamina/train/recipe.h"
 
 namespace lamina::train {
@@ -26,7 +27,7 @@ class DeviceUpdate {
     double loss = 0;
     double grad_norm = 0;  ///< before clipping; if it is not finite, nothing was updated
   };
-  /// Starts update `step`. `batches` holds one batch per pass, all with the recipe's shape.
+  /// Starts update `step`. `batches` holds one batch per pass; all have the shape of the first one ever given.
   void start(int64_t step, const std::vector<data::Batch>& batches, double lr_factor);
   /// Waits for the started update.
   Result finish();
@@ -38,10 +39,9 @@ class DeviceUpdate {
   Tape& tape_;
   AdamW& optimizer_;
   const Recipe& recipe_;
-  std::vector<Tensor> ids_;
-  std::vector<Tensor> targets_;
-  Tensor dynamics_;  ///< [4], layout in ops::AdamWOptions
-  Tensor report_;    ///< [passes + 1]: losses, then the gradient norm
+  std::vector<PassInput> inputs_;  ///< one per pass; their addresses are part of the CUDA graph
+  Tensor dynamics_;                ///< [4], layout in ops::AdamWOptions
+  Tensor report_;                  ///< [passes + 1]: losses, then the gradient norm
   Replay replay_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lamina/ops/embedding/embedding.h"
+#include "lamina/train/pipeline.h"
 
 namespace lamina::train {
 
@@ -13,41 +14,63 @@ EvaluationData evaluation_of(const data::TokenFile& file, int64_t rows, int64_t 
 }
 
 EvaluationData evaluation_of(const data::TokenFile& file, int64_t rows, int64_t length,
-                             const data::Objective& objective, const data::ObjectiveVocabulary& vocabulary) {
+                             const data::Objective& objective, const data::ObjectiveVocabulary& vocabulary,
+                             std::optional<int64_t> start_token) {
   // Fewer rows if the file has fewer windows, so that none is measured twice in one batch.
-  const int64_t windows = (file.size() - 1) / std::max<int64_t>(1, data::text_length(objective, length) - 1);
+  const int64_t text =
+      start_token ? data::source_lengths(objective, length).text : data::text_length(objective, length);
+  const int64_t windows = (file.size() - 1) / std::max<int64_t>(1, text - 1);
   const data::ObjectiveBatches batches(
       file,
       {.batch = std::clamp<int64_t>(windows, 1, rows), .length = length, .order = data::Order::sequential, .seed = 0},
-      objective, vocabulary);
+      objective, vocabulary, start_token);
   return {.batches = batches.steps_per_epoch(),
           .at = [batches](int64_t index) { return batches.at(index); },
           .accuracy = false};
 }
 
+data::Batch task_batch(const data::Task& task, data::TaskPart part, uint64_t seed, int64_t first, int64_t rows,
+                       int64_t length, bool with_source) {
+  const data::Batch batch = data::task_batch(task, part, seed, first, rows, length);
+  return with_source ? data::with_source(batch, data::task_source_length(task, length).value()) : batch;
+}
+
 EvaluationData evaluation_of(const data::Task& task, data::TaskPart part, int64_t examples, int64_t rows,
-                             int64_t length) {
+                             int64_t length, bool with_source) {
   return {.batches = (examples + rows - 1) / rows,
           .at =
               [=](int64_t index) {
                 const int64_t first = index * rows;
                 // Seed 0: every run is evaluated on the same examples.
-                return data::task_batch(task, part, 0, first, std::min(rows, examples - first), length);
+                return task_batch(task, part, 0, first, std::min(rows, examples - first), length, with_source);
               },
           .accuracy = true};
 }
 
-void Tally::add(nn::Model& model, const data::Batch& batch, bool accuracy) {
+void Tally::add(nn::Model& model, const data::Batch& batch, bool accuracy, comm::Communicator* stages) {
   const Tensor ids = Tensor::from(batch.ids, {batch.rows, batch.length}, model.device());
-  if (accuracy) return add_answers(model, batch, ids);
+  nn::RunOptions run;
+  if (batch.source_length > 0) {
+    run.source = Tensor::from(batch.source, {batch.rows, batch.source_length}, model.device());
+  }
+  if (!batch.neighbours.empty()) {
+    const auto [chunks, count, length] = batch.neighbour_shape;
+    run.neighbours = Tensor::from(batch.neighbours, {batch.rows, chunks, count, length}, model.device());
+  }
+  if (accuracy) {
+    const Tensor hidden = staged_hidden(model, stages, ids, run);
+    return hidden.defined() ? add_answers(model, batch, hidden) : void();
+  }
   const Tensor next = Tensor::from(batch.targets, {batch.rows, batch.length}, model.device());
   const auto targets =
       static_cast<int64_t>(batch.targets.size()) - std::count(batch.targets.begin(), batch.targets.end(), kIgnoreIndex);
-  loss_ += model.loss(ids, next).cross_entropy.item() * static_cast<double>(targets);
+  const Tensor loss = staged_cross_entropy(model, stages, ids, next, run);
+  if (!loss.defined()) return;
+  loss_ += loss.item() * static_cast<double>(targets);
   targets_ += targets;
 }
 
-void Tally::add_answers(nn::Model& model, const data::Batch& batch, const Tensor& ids) {
+void Tally::add_answers(nn::Model& model, const data::Batch& batch, const Tensor& hidden) {
   std::vector<int64_t> places;
   std::vector<int64_t> answers;
   for (size_t i = 0; i < batch.targets.size(); ++i) {
@@ -62,7 +85,6 @@ void Tally::add_answers(nn::Model& model, const data::Batch& batch, const Tensor
     right_rows_ += batch.rows;
     return;
   }
-  const Tensor hidden = model.hidden(ids);
   const Tensor rows = hidden.reshape({batch.rows * batch.length, hidden.dim(2)});
   const Tensor logits = model.logits_of(ops::embedding(rows, Tensor::from(places, {count}, model.device())));
   const Tensor wanted = Tensor::from(answers, {count}, model.device());
@@ -92,19 +114,29 @@ void Tally::add_numbers(std::span<const double, 5> numbers) {
   right_rows_ += static_cast<int64_t>(numbers[4]);
 }
 
-Measured evaluate_shared(nn::Model& model, const EvaluationData& data, comm::Communicator& communicator) {
-  const int64_t ranks = communicator.size();
+Measured evaluate_shared(nn::Model& model, const EvaluationData& data, const EvaluationRanks& ranks) {
+  const int64_t count = ranks.data.size();
+  const int rank = ranks.data.rank();
   std::vector<double> own;
-  for (int64_t i = communicator.rank(); i < data.batches + communicator.rank(); i += ranks) {
+  for (int64_t i = rank; i < data.batches + rank; i += count) {
     Tally one;
-    if (i < data.batches) one.add(model, data.at(i), data.accuracy);
+    if (i < data.batches) {
+      one.add(model, data.at(i), data.accuracy, ranks.stages);
+    } else if (ranks.in_step) {
+      Tally().add(model, data.at(data.batches - 1), data.accuracy, ranks.stages);
+    }
     const std::array<double, 5> numbers = one.numbers();
     own.insert(own.end(), numbers.begin(), numbers.end());
   }
-  const std::vector<double> all = comm::gather(communicator, own, "evaluation");
+  if (ranks.stages != nullptr) {  // the last stage has the numbers
+    const Tensor numbers = Tensor::from(own, {static_cast<int64_t>(own.size())}, Device::cpu(1));
+    ranks.stages->broadcast(numbers, ranks.stages->size() - 1, {.label = "evaluation of stages"});
+    own = numbers.to_vector<double>();
+  }
+  const std::vector<double> all = comm::gather(ranks.data, own, "evaluation");
   Tally tally;
   for (int64_t i = 0; i < data.batches; ++i) {
-    const auto at = static_cast<size_t>(i % ranks) * own.size() + static_cast<size_t>(i / ranks) * 5;
+    const auto at = static_cast<size_t>(i % count) * own.size() + static_cast<size_t>(i / count) * 5;
     tally.add_numbers(std::span<const double, 5>(all.data() + at, 5));
   }
   return tally.result();

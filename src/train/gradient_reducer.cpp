@@ -31,7 +31,7 @@ GradientReducer::GradientReducer(Tape& tape, NamedTensors parameters, const Shar
     const int64_t own = bucket.counts[static_cast<size_t>(communicator_.rank())];
     own_.push_back(options_.scatter ? Tensor::empty({own}, wide, first.device()) : Tensor());
   }
-  thread_ = std::thread([this] { work(); });
+  if (!options_.before_ranks) thread_ = std::thread([this] { work(); });
 }
 
 GradientReducer::~GradientReducer() {
@@ -91,12 +91,12 @@ void GradientReducer::leaf_ready(size_t parameter) {
 void GradientReducer::complete(size_t parameter, Tensor gradient) {
   complete_[parameter] = std::move(gradient);
   --left_[plan_.bucket_of(parameter)];
+  if (buffers_.empty() || options_.before_ranks) return;
   // Buckets travel in order: all ranks must make the same calls.
-  while (sent_ < left_.size() && left_[sent_] == 0) fill_and_send(sent_++);
+  while (sent_ < left_.size() && left_[sent_] == 0) send(sent_++);
 }
 
-void GradientReducer::fill_and_send(size_t bucket) {
-  if (buffers_.empty()) return;
+void GradientReducer::fill(size_t bucket) {
   int64_t at = 0;
   const auto put = [&](size_t parameter, int64_t begin, int64_t count) {
     const Tensor& gradient = complete_[parameter];
@@ -109,6 +109,10 @@ void GradientReducer::fill_and_send(size_t bucket) {
     for (const size_t i : plan_.buckets()[bucket].parameters) put(i, 0, complete_[i].numel());
   }
   for (const size_t i : plan_.buckets()[bucket].parameters) complete_[i] = Tensor();
+}
+
+void GradientReducer::send(size_t bucket) {
+  fill(bucket);
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(bucket);
@@ -149,6 +153,14 @@ void GradientReducer::work() {
 }
 
 void GradientReducer::finish() {
+  if (options_.before_ranks) {
+    options_.before_ranks(complete_);
+    for (size_t bucket = 0; bucket < buffers_.size(); ++bucket) {
+      fill(bucket);
+      reduce(bucket);
+    }
+    return;
+  }
   if (buffers_.empty()) return;
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return reduced_ == buffers_.size(); });

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -19,6 +20,9 @@ struct ReducerOptions {
   bool ordered = false;
   /// Leave each rank only the sums of its own pieces (ZeRO-2).
   bool scatter = false;
+  /// Called in finish() with the sums over micro-batches, before ranks are summed. If set, nothing travels while
+  /// backward runs: backward itself may use the ranks' connections then (tensor parallel).
+  std::function<void(const std::vector<Tensor>& sums)> before_ranks = {};
 };
 
 /// Sums gradients over micro-batches and ranks. A bucket starts to travel, in a thread of its own, as soon as backward
@@ -51,7 +55,8 @@ class GradientReducer {
  private:
   void leaf_ready(size_t parameter);
   void complete(size_t parameter, Tensor gradient);
-  void fill_and_send(size_t bucket);
+  void fill(size_t bucket);
+  void send(size_t bucket);
   void reduce(size_t bucket);
   void work();
 

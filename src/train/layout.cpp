@@ -16,18 +16,58 @@ bool is_power_of_two(int64_t n) { return std::has_single_bit(static_cast<uint64_
 
 /// Refuses choices that the planner knows and training does not support.
 void refuse_missing(const LayoutChoice& layout, const NoteProblem& note) {
-  constexpr const char* kHint = "leave it out; dp and zero (1 or 2) divide the work";
+  constexpr const char* kHint = "leave it out; dp, tp, pp, ep and zero (1 or 2) divide the work";
   const auto refuse = [&](bool asked, const char* key, const std::string& value) {
     if (asked) note("layout", str("layout.", key), value + " is not supported by training recipes", kHint);
   };
-  const std::pair<const char*, int64_t> sizes[] = {
-      {"tp", layout.tp}, {"pp", layout.pp}, {"cp", layout.cp}, {"ep", layout.ep}};
-  for (const auto& [key, size] : sizes) refuse(size > 1, key, str(size));
+  refuse(layout.cp > 1, "cp", str(layout.cp));
   refuse(layout.zero == 3, "zero", "3");
-  refuse(layout.sequence, "sequence", "true");
   refuse(layout.schedule == PipelineSchedule::interleaved, "schedule", "interleaved");
   refuse(layout.recompute == Recompute::selective, "recompute", "selective");
   refuse(layout.reduce == ReduceType::bf16, "reduce", "bf16");
+}
+
+/// What tensor-parallel ranks need of the recipe.
+void check_tensor_parallel(const Recipe& recipe, const NoteProblem& note) {
+  const LayoutChoice& layout = recipe.layout;
+  if (layout.tp == 1 && layout.sequence) {
+    note("layout", "layout.sequence", "true, but tp is 1", "give tp, or leave sequence out");
+  }
+  if (layout.tp <= 1) return;
+  if (std::holds_alternative<MuonChoice>(recipe.optimizer)) {
+    note("layout", "layout.tp", str(layout.tp, " with Muon, which needs whole matrices"), "use AdamW or SGD, or tp 1");
+  }
+  if (recipe.dropout.attention > 0) {
+    note("layout", "dropout.attention",
+         str(recipe.dropout.attention, " with tensor-parallel ranks, which is missing yet"),
+         "use dropout.residual and dropout.embedding, or tp 1");
+  }
+}
+
+/// Micro-batches of the data-parallel ranks with the most rows.
+int64_t most_micro_batches(const LayoutChoice& layout, int64_t batch) {
+  return layout.micro_batch > 0 ? parts_of(parts_of(batch, layout.dp), layout.micro_batch) : 1;
+}
+
+/// What expert-parallel ranks need of the recipe.
+void check_expert_parallel(const Recipe& recipe, const NoteProblem& note) {
+  const LayoutChoice& layout = recipe.layout;
+  if (layout.ep <= 1) return;
+  if (layout.dp % layout.ep != 0) {
+    note("layout", "layout.ep", str(layout.ep, " does not divide dp = ", layout.dp),
+         "give dp as a multiple of ep: data-parallel ranks share the experts");
+  }
+  if (layout.order == SumOrder::ordered) {
+    note("layout", "layout.order",
+         str("ordered with ep ", layout.ep, ", where experts sum over the tokens of all ranks"),
+         "use order fast, or ep 1");
+  }
+  if (most_micro_batches(layout, recipe.batch) > recipe.batch / layout.dp) {
+    note("layout", "layout.micro_batch",
+         str(layout.micro_batch, " sequences make ", most_micro_batches(layout, recipe.batch),
+             " micro-batches, but some of the ", layout.dp, " ranks have ", recipe.batch / layout.dp, " sequences"),
+         "give a batch that is a multiple of dp, or a larger micro_batch");
+  }
 }
 
 void check_ordered(const LayoutChoice& layout, int64_t batch, const NoteProblem& note) {
@@ -63,7 +103,8 @@ std::vector<RowRange> micro_batches(const LayoutChoice& layout, int64_t batch, i
   }
   const int64_t begin = rank * batch / layout.dp;
   const int64_t rows = (rank + 1) * batch / layout.dp - begin;
-  const int64_t parts = layout.micro_batch > 0 ? parts_of(rows, layout.micro_batch) : 1;
+  int64_t parts = layout.micro_batch > 0 ? parts_of(rows, layout.micro_batch) : 1;
+  if (layout.ep > 1) parts = most_micro_batches(layout, batch);  // their ranks run passes together
   for (int64_t i = 0; i < parts; ++i) result.push_back({begin + i * rows / parts, begin + (i + 1) * rows / parts});
   return result;
 }
@@ -80,6 +121,7 @@ void resolve_layout(Recipe& recipe) {
 void check_layout(const Recipe& recipe, const NoteProblem& note) {
   const LayoutChoice& layout = recipe.layout;
   refuse_missing(layout, note);
+  check_tensor_parallel(recipe, note);
   if (recipe.batch < 1 || layout.dp < 1 || layout.micro_batch < 0) return;  // reported as out of range
   if (layout.dp > recipe.batch) {
     note("layout", "layout.dp", str(layout.dp, " ranks share a batch of ", recipe.batch, " sequences"),
@@ -91,6 +133,7 @@ void check_layout(const Recipe& recipe, const NoteProblem& note) {
          "use data.order=shuffled, or one rank with order fast and no micro_batch");
   }
   check_ordered(layout, recipe.batch, note);
+  check_expert_parallel(recipe, note);
 }
 
 }  // namespace lamina::train

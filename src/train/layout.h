@@ -42,15 +42,19 @@ struct LayoutChoice {
   SumOrder order = SumOrder::fast;
   static void visit_fields(auto& self, auto&& field) {
     field("dp", self.dp, "data parallel: ranks that share the batch's sequences", kParallelism);
-    field("tp", self.tp, "tensor parallel; only 1 yet", kParallelism);
-    field("pp", self.pp, "pipeline stages; only 1 yet", kParallelism);
+    field("tp", self.tp,
+          "tensor parallel: ranks that share the heads, feed-forward columns and vocabulary of the model",
+          kParallelism);
+    field("pp", self.pp, "pipeline parallel: stages of consecutive layers (arXiv:2104.04473)", kParallelism);
     field("cp", self.cp, "context parallel; only 1 yet", kParallelism);
-    field("ep", self.ep, "expert parallel; only 1 yet", kParallelism);
+    field("ep", self.ep, "expert parallel: data-parallel ranks that share the experts (arXiv:2006.16668)",
+          kParallelism);
     field(
         "zero", self.zero,
         "what data-parallel ranks divide instead of repeating: 1 optimizer state, 2 also gradients (arXiv:1910.02054)",
         arch::Limits{0, 3});
-    field("sequence", self.sequence, "sequence parallel, with tp; only false yet");
+    field("sequence", self.sequence,
+          "sequence parallel: tensor-parallel ranks also share the tokens between sublayers (arXiv:2205.05198)");
     field("schedule", self.schedule, "order of a pipeline's passes; only 1f1b yet");
     field(
         "micro_batch", self.micro_batch,
@@ -78,7 +82,7 @@ struct RowRange {
 /// Micro-batches of an `ordered` run: a power of two, so that the tree of sums is the same for 1, 2, 4, … ranks.
 int64_t ordered_micro_batches(const LayoutChoice& layout, int64_t batch);
 /// The micro-batches of a batch that a data-parallel rank computes, in order. Their sizes differ by at most one row
-/// within an `ordered` run, and within each rank's share otherwise.
+/// within an `ordered` run, and within each rank's share otherwise. With `ep` all ranks have equally many.
 std::vector<RowRange> micro_batches(const LayoutChoice& layout, int64_t batch, int rank);
 
 /// Fills in derived values: micro_batch of an `ordered` run, recompute from and to Recipe::checkpointing.

@@ -4,10 +4,9 @@
 #include <chrono>
 #include <cmath>
 
-#include "lamina/comm/fake.h"
-#include "lamina/comm/local.h"
 #include "lamina/train/parameter_groups.h"
 #include "lamina/train/pass.h"
+#include "lamina/train/pipeline.h"
 
 namespace lamina::train {
 namespace {
@@ -27,28 +26,13 @@ class Watch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// The communicator of a layout's ranks: the given one, a rehearsal on meta, or one rank by itself.
-std::shared_ptr<comm::Communicator> ranks_of(const LayoutChoice& layout, const Device& device,
-                                             std::shared_ptr<comm::Communicator> given) {
-  LAMINA_CHECK(device.like() != DeviceKind::cuda, "layout: several ranks, micro-batches and ordered sums run on CPUs ",
-               "only yet; use --device cpu, or the default layout on a GPU");
-  if (given) {
-    LAMINA_CHECK(given->size() == layout.ranks(), "the layout has ", layout.ranks(), " ranks, the communicator ",
-                 given->size(), "; start as many processes as layout.dp says");
-    return given;
-  }
-  if (device.kind() == DeviceKind::meta) return comm::FakeWorld(static_cast<int>(layout.ranks())).communicator(0);
-  LAMINA_CHECK(layout.ranks() == 1, "the layout has ", layout.ranks(), " ranks but this is one process; start it with ",
-               "`lamina launch --nproc ", layout.ranks(), " -- train ...` or mpirun");
-  return comm::single_rank();
-}
-
 }  // namespace
 
 Learner::Learner(const Recipe& recipe, const Device& device, std::shared_ptr<comm::Communicator> communicator)
     : recipe_(recipe),
       device_(device),
-      model_(recipe.architecture, device, {.dtype = dtype_of(recipe), .seed = static_cast<uint64_t>(recipe.seed)}) {
+      groups_(rank_groups(recipe.layout, device, std::move(communicator))),
+      model_(recipe.architecture, device, groups_.model_options(dtype_of(recipe), static_cast<uint64_t>(recipe.seed))) {
   // Accumulate gradients in f32 if there are several passes. A single pass keeps the weights' dtype on the CPU. The GPU
   // always uses f32, because its GEMMs write f32 at no extra cost.
   const bool parallel = recipe.layout.is_parallel();
@@ -58,14 +42,15 @@ Learner::Learner(const Recipe& recipe, const Device& device, std::shared_ptr<com
   }
   rates_ = group_rates(recipe);
   if (parallel) {
-    parallel_ = std::make_unique<ParallelUpdate>(model_, tape_, recipe_,
-                                                 ranks_of(recipe.layout, device, std::move(communicator)));
+    parallel_ = std::make_unique<ParallelUpdate>(model_, tape_, recipe_, groups_);
   }
   start_optimizer();
 }
 
 void Learner::start_optimizer() {
   device_update_.reset();
+  optimizer_.reset();  // first, so that two states never exist at once
+  ema_.reset();
   optimizer_ = parallel_ ? parallel_->make_optimizer() : make_optimizer(model_, recipe_);
   if (!parallel_ && DeviceUpdate::possible(recipe_, device_, *optimizer_)) {
     device_update_ = std::make_unique<DeviceUpdate>(model_, tape_, dynamic_cast<AdamW&>(*optimizer_), recipe_, rates_);
@@ -80,13 +65,7 @@ StepResult Learner::host_passes(int64_t step, const BatchAt& batch_at) {
     watch.lap(result.times.backward);  // of the pass before; nothing before the first
     const int64_t index = step * recipe_.accumulation + i;
     const data::Batch batch = batch_at(index);
-    PassInput input{Tensor::from(batch.ids, {batch.rows, batch.length}, device_),
-                    Tensor::from(batch.targets, {batch.rows, batch.length}, device_), Tensor(),
-                    static_cast<uint64_t>(index)};
-    if (!batch.document_starts.empty()) {
-      input.document_starts =
-          Tensor::from(batch.document_starts, {static_cast<int64_t>(batch.document_starts.size())}, device_);
-    }
+    PassInput input = pass_input(batch, 0, batch.rows, device_, static_cast<uint64_t>(index));
     watch.lap(result.times.data);
     return input;
   };
@@ -108,14 +87,26 @@ StepResult Learner::step(int64_t step, const BatchAt& batch_at) {
 int64_t Learner::rehearse_update() {
   LAMINA_CHECK(device_.kind() == DeviceKind::meta, "rehearsal on ", device_, "; expected a meta device");
   constexpr int64_t kTwoAddUp = 2;  // two passes show the peak memory of any accumulation
-  const int64_t rows = parallel_ ? parallel_->most_rows() : recipe_.batch;
-  const auto ids = [&] { return Tensor::empty({rows, recipe_.length}, DType::i64, device_); };
-  run_passes(model_, tape_, recipe_, std::min(recipe_.accumulation, kTwoAddUp), [&](int64_t /*i*/) {
-    return PassInput{ids(), ids(), Tensor(), 0};
-  });
-  const int64_t live = device_.allocator().counters().live;
+  const PassLengths lengths = pass_lengths(recipe_);
+  const auto input = [&](int64_t rows) {
+    const auto ids = [&](int64_t length) { return Tensor::empty({rows, length}, DType::i64, device_); };
+    return PassInput{ids(lengths.ids),
+                     ids(lengths.ids),
+                     Tensor(),
+                     0,
+                     0,
+                     lengths.source > 0 ? ids(lengths.source) : Tensor(),
+                     empty_neighbours(recipe_, rows, device_)};
+  };
+  int64_t live = 0;
   if (parallel_) {
-    parallel_->rehearse_sums();
+    live = parallel_->rehearse(input);
+  } else {
+    run_passes(model_, tape_, recipe_, std::min(recipe_.accumulation, kTwoAddUp),
+               [&](int64_t /*i*/) { return input(recipe_.batch); });
+    live = device_.allocator().counters().live;
+  }
+  if (parallel_) {
     optimizer_->step(parallel_->gradients(*optimizer_));
     parallel_->share_parameters();
   } else {
@@ -131,8 +122,12 @@ void Learner::rehearse_evaluation() {
   if (recipe_.eval_batch == 0) return;
   const NoGrad off(tape_);
   const Ema::InPlace averages(ema_.get());
-  const Tensor ids = Tensor::empty({recipe_.eval_batch, recipe_.length}, DType::i64, device_);
-  model_.loss(ids, ids);
+  const PassLengths lengths = pass_lengths(recipe_);
+  const Tensor ids = Tensor::empty({recipe_.eval_batch, lengths.ids}, DType::i64, device_);
+  nn::RunOptions run;
+  if (lengths.source > 0) run.source = Tensor::empty({recipe_.eval_batch, lengths.source}, DType::i64, device_);
+  run.neighbours = empty_neighbours(recipe_, recipe_.eval_batch, device_);
+  staged_cross_entropy(model_, groups_.stages.get(), ids, ids, run);
 }
 
 std::vector<data::Batch> Learner::take_batches(int64_t step, const BatchAt& batch_at) {
@@ -245,13 +240,14 @@ void Learner::check_finite(int64_t step, double loss, const std::vector<Tensor>&
 std::optional<Measured> Learner::evaluate(const EvaluationData& data, const std::function<bool()>& stop) {
   const NoGrad off(tape_);
   const Ema::InPlace averages(ema_.get());
-  if (parallel_ && parallel_->communicator().size() > 1)
-    return evaluate_shared(model_, data, parallel_->communicator());
+  if (parallel_ && (groups_.data->size() > 1 || groups_.stages)) {
+    return evaluate_shared(model_, data, parallel_->evaluation_ranks());
+  }
   Tally tally;
   bool stopped = false;
   for (int64_t i = 0; i < data.batches && !stopped; ++i) {
     tally.add(model_, data.at(i), data.accuracy);
-    stopped = stop && stop();
+    stopped = !sharded() && stop && stop();
   }
   if (stopped) return {};
   return tally.result();
@@ -259,53 +255,42 @@ std::optional<Measured> Learner::evaluate(const EvaluationData& data, const std:
 
 void Learner::with_kept_weights(const std::function<void(const nn::StateDict&)>& use) {
   const Ema::InPlace averages(ema_.get());
-  use(model_.state_dict());
+  if (!sharded()) return use(model_.state_dict());
+  const nn::StateDict own = model_.state_dict();
+  nn::StateDict whole;
+  for (const NamedTensor& entry : sharded()->whole_model().state_dict()) {
+    whole.push_back({entry.name, sharded()->gather_from(own, entry.name, entry.name, entry.tensor.dtype())});
+  }
+  use(whole);
 }
-
-void Learner::load_weights(const nn::StateDict& weights) {
-  const NoGrad off(tape_);
-  model_.load_state_dict(weights);
-  start_optimizer();
-}
-
-namespace {
-constexpr const char* kOptimizer = "optimizer.";
-constexpr const char* kAverage = "average.";
-constexpr const char* kWeights = "weights.";
-}  // namespace
 
 NamedTensors Learner::training_state() const {
   NamedTensors state;
   for (const NamedTensor& entry : parallel_ ? parallel_->whole_state(*optimizer_) : optimizer_->state()) {
-    state.push_back({kOptimizer + entry.name, entry.tensor});
+    state.push_back({kOptimizerPrefix + entry.name, entry.tensor});
   }
-  add_average(state);
+  if (!ema_) return state;
+  sharded() != nullptr ? add_whole_average(state) : add_average(state);
   return state;
 }
 
 void Learner::add_average(NamedTensors& state) const {
   if (!ema_) return;
-  for (const NamedTensor& entry : ema_->average()) state.push_back({kAverage + entry.name, entry.tensor});
+  for (const NamedTensor& entry : ema_->average()) state.push_back({kAveragePrefix + entry.name, entry.tensor});
   for (const NamedTensor& entry : distinct_parameters(model_)) {
-    state.push_back({kWeights + entry.name, entry.tensor.detach()});
+    state.push_back({kWeightsPrefix + entry.name, entry.tensor.detach()});
   }
 }
 
-void Learner::load(const nn::StateDict& kept_weights, const NamedTensors& state) {
-  load_weights(kept_weights);
+void Learner::add_whole_average(NamedTensors& state) const {
   NamedTensors own;
-  NamedTensors ours;  // besides the optimizer's
-  add_average(ours);
-  for (const NamedTensor& entry : state) {
-    if (entry.name.starts_with(kOptimizer))
-      own.push_back({entry.name.substr(std::string(kOptimizer).size()), entry.tensor});
-  }
-  optimizer_->load_state(parallel_ ? parallel_->own_state(*optimizer_, own) : own);
-  for (NamedTensor target : ours) {
-    const auto found = std::find_if(state.begin(), state.end(), [&](const auto& e) { return e.name == target.name; });
-    LAMINA_CHECK(found != state.end() && found->tensor.shape() == target.tensor.shape(),
-                 "training state: ", target.name, " is missing or misshapen; the checkpoint is of another recipe");
-    target.tensor.copy_(found->tensor);
+  add_average(own);
+  for (const char* prefix : {kAveragePrefix, kWeightsPrefix}) {
+    for (const NamedTensor& parameter : distinct_parameters(sharded()->whole_model())) {
+      const std::string name = prefix + parameter.name;
+      const DType dtype = own[prefix == kAveragePrefix ? 0 : own.size() - 1].tensor.dtype();
+      state.push_back({name, sharded()->gather_from(own, name, parameter.name, dtype)});
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lamina/autograd/tape.h"
+#include "lamina/io/piece_set.h"
 #include "lamina/nn/model.h"
 #include "lamina/ops/optim/grad_norm.h"
 #include "lamina/train/device_update.h"
@@ -12,6 +13,7 @@
 #include "lamina/train/evaluation.h"
 #include "lamina/train/optimizer.h"
 #include "lamina/train/parallel_update.h"
+#include "lamina/train/rank_groups.h"
 #include "lamina/train/recipe.h"
 
 namespace lamina::train {
@@ -21,6 +23,11 @@ class NotFinite : public Error {
  public:
   using Error::Error;
 };
+
+// Prefixes of names in the training state.
+inline constexpr const char* kOptimizerPrefix = "optimizer.";  ///< moments, master weights, update counts
+inline constexpr const char* kAveragePrefix = "average.";      ///< of the weights (EMA)
+inline constexpr const char* kWeightsPrefix = "weights.";      ///< current weights, if the kept ones are the average
 
 /// Time of one update by phase, in seconds.
 struct StepTimes {
@@ -77,7 +84,8 @@ class Learner {
   /// the same result, and do not stop early.
   std::optional<Measured> evaluate(const EvaluationData& data, const std::function<bool()>& stop = {});
 
-  /// Calls `use` with the kept weights under their checkpoint names. The tensors are not copies.
+  /// Calls `use` with the kept weights of the whole model under their checkpoint names. All ranks call it. The tensors
+  /// are not copies, unless tensor-parallel ranks gather them.
   void with_kept_weights(const std::function<void(const nn::StateDict&)>& use);
   /// Loads weights from a checkpoint with the same shapes, converted to the model's dtype. The optimizer's master
   /// copies and the EMA start from them.
@@ -88,6 +96,16 @@ class Learner {
   NamedTensors training_state() const;
   /// Restores the kept weights and the result of training_state().
   void load(const nn::StateDict& kept_weights, const NamedTensors& state);
+
+  /// Calls `use` with this rank's pieces of the kept weights, under their checkpoint names. The pieces alias weights
+  /// that hold the average only during the call: copy them, and do not read training_pieces() in it.
+  void with_kept_pieces(const std::function<void(const HeldPieces&)>& use);
+  /// This rank's pieces of the state that a bit-identical resume needs besides the kept weights. Except for update
+  /// counts they alias the live state.
+  HeldPieces training_pieces() const;
+  /// Restores both from a checkpoint of any layout. Each element is copied once, from the file to its place.
+  void load(const io::PieceSet& kept_weights, const io::PieceSet& state);
+  void load_weights(const io::PieceSet& weights);  ///< load_weights() from pieces
 
  private:
   /// The passes of update `step`: their mean loss and times. A pass with a loss that is not finite has no backward.
@@ -100,10 +118,18 @@ class Learner {
   [[noreturn]] void explain_not_finite(int64_t step, const std::vector<data::Batch>& batches);
   void check_finite(int64_t step, double loss, const std::vector<Tensor>& grads, bool bad_gradient) const;
   void start_optimizer();
+  HeldPieces kept_pieces() const;
+  /// Pieces of `optimizer_state`, which is optimizer_->state(), and of the average.
+  HeldPieces pieces_of(const NamedTensors& optimizer_state) const;
   void add_average(NamedTensors& state) const;
+  /// add_average() of the whole model, gathered from tensor-parallel ranks.
+  void add_whole_average(NamedTensors& state) const;
+  /// Shards of tensor-parallel ranks; null: this rank has the whole model.
+  const ShardedWeights* sharded() const { return parallel_ ? parallel_->sharded() : nullptr; }
 
   Recipe recipe_;
   Device device_;
+  RankGroups groups_;
   nn::Model model_;
   Tape tape_;
   std::unique_ptr<ParallelUpdate> parallel_;  ///< null on the single-device path

@@ -41,6 +41,17 @@ std::optional<double> group_memory(const std::string& folder) {
   return {};
 }
 
+double copied_bytes(Learner& learner) {
+  if (!learner.recipe().save_in_background) return 0;
+  double bytes = 0;
+  const auto add = [&](const HeldPieces& pieces) {
+    for (const HeldPiece& piece : pieces) bytes += piece.writes ? static_cast<double>(piece.part.nbytes()) : 0;
+  };
+  learner.with_kept_pieces(add);
+  add(learner.training_pieces());
+  return bytes;
+}
+
 }  // namespace
 
 arch::TrainingMemory training_memory(const Recipe& recipe, DeviceKind device) {
@@ -62,7 +73,13 @@ arch::TrainingMemory training_memory(const Recipe& recipe, DeviceKind device) {
     learner.rehearse_evaluation();
   }
   const double taken = bytes(meta.allocator().counters().reserved) + apart;
-  return {weights, with_gradients - held, held - weights, taken - with_gradients};
+  const double saving = device == DeviceKind::cuda ? 0 : copied_bytes(learner);
+  return {weights, with_gradients - held, held - weights, taken - with_gradients, saving};
+}
+
+double save_copy(const Recipe& recipe) {
+  Learner learner(recipe, Device::meta());
+  return copied_bytes(learner);
 }
 
 double memory_estimate(const Recipe& recipe, DeviceKind device) { return training_memory(recipe, device).total(); }
@@ -89,6 +106,10 @@ void check_memory(const Recipe& recipe, std::optional<double> available, DeviceK
   }
   if (!recipe.checkpointing)
     advice += "\n  --set checkpointing=true  most activations are computed again, a third more work";
+  if (recipe.save_in_background) {
+    advice +=
+        "\n  --set save_in_background=false  no copy of the state for checkpoints; training waits while one is written";
+  }
   if (recipe.dtype == Precision::f32) advice += "\n  --set dtype=bf16  half of weights' and activations' memory";
   advice += "\n  a shorter length, or a smaller architecture (`lamina plan`)";
   throw Error(str("this run needs about ", arch::short_bytes(needed), ", ", arch::short_bytes(*available),
@@ -97,6 +118,12 @@ void check_memory(const Recipe& recipe, std::optional<double> available, DeviceK
 
 void check_memory(const Recipe& recipe, const Device& device) {
   check_memory(recipe, available_memory(device), device.kind());
+  if (device.kind() != DeviceKind::cuda) return;
+  const std::optional<double> host = available_memory();
+  const double copy = save_copy(recipe);
+  LAMINA_CHECK(!host || copy <= *host, "saving needs a copy of the training state of ", arch::short_bytes(copy),
+               " in host memory, ", arch::short_bytes(host.value_or(0)),
+               " are free; --set save_in_background=false saves without one, --ignore-memory starts all the same");
 }
 
 }  // namespace lamina::train

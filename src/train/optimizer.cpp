@@ -132,7 +132,9 @@ void Optimizer::load_state(const NamedTensors& state) {
     LAMINA_CHECK(tensor.is_meta() || !name.ends_with(kUpdates) || tensor.item() >= 0, "optimizer state: ", name, " is ",
                  tensor.item(), "; expected a count >= 0");
   }
-  for (NamedTensor entry : ours) entry.tensor.copy_(given.at(entry.name));
+  for (NamedTensor entry : ours) {
+    if (entry.tensor.raw() != given.at(entry.name).raw()) entry.tensor.copy_(given.at(entry.name));
+  }
   for (Parameter& parameter : parameters_) {
     const Tensor& updates = given.at(parameter.name + kUpdates);
     if (!updates.is_meta()) parameter.updates = updates.to_vector<int64_t>()[0];

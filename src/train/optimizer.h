@@ -54,7 +54,8 @@ class Optimizer {
   /// State that a checkpoint holds besides the parameters, named `parameter.state`. Except for the update counts, the
   /// tensors are not copies.
   NamedTensors state() const;
-  /// Copies the values back. Throws Error on a missing, unknown or misshapen entry; then nothing changes.
+  /// Copies the values back; those that state() returned and that were changed in place stay as they are. Throws Error
+  /// on a missing, unknown or misshapen entry; then nothing changes.
   void load_state(const NamedTensors& state);
 
  protected:

@@ -1,28 +1,36 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 
 #include "lamina/comm/communicator.h"
 #include "lamina/data/batches.h"
 #include "lamina/nn/model.h"
-#include "lamina/train/gradient_reducer.h"
+#include "lamina/train/evaluation.h"
 #include "lamina/train/optimizer.h"
+#include "lamina/train/pass.h"
+#include "lamina/train/rank_groups.h"
 #include "lamina/train/recipe.h"
+#include "lamina/train/replicas.h"
 
 namespace lamina::train {
 
-/// The part of an update that a data-parallel rank does: its micro-batches, sums over all ranks, and with ZeRO the
-/// update of its own pieces. The loss is the mean over the targets of all ranks, the norm counts every element once,
-/// and dropout draws by the row's number in the whole batch, so a run does not depend on the number of ranks. With
-/// `order: ordered` its bits do not either.
+/// The part of an update that a rank does: its micro-batches, sums over all ranks, and with ZeRO the update of its own
+/// pieces. Ranks that hold parts of the model (tensor parallel, expert parallel, pipeline stages) update their shards.
+/// The loss is the mean over the targets of all ranks, auxiliary losses are means over tokens, the norm counts every
+/// element once, and dropout draws by the row's number in the whole batch, so a run does not depend on the number of
+/// ranks. With `order: ordered` its bits do not either, if every rank has the whole model.
 class ParallelUpdate {
  public:
-  /// `communicator` connects the data-parallel ranks. Parameters are watched by `tape` with wide gradients
-  /// (accumulation_type).
-  ParallelUpdate(nn::Model& model, Tape& tape, const Recipe& recipe, std::shared_ptr<comm::Communicator> communicator);
+  /// Parameters are watched by `tape` with wide gradients (accumulation_type).
+  ParallelUpdate(nn::Model& model, Tape& tape, const Recipe& recipe, const RankGroups& groups);
 
-  comm::Communicator& communicator() { return *communicator_; }
+  /// Ranks that share the batches of evaluations.
+  EvaluationRanks evaluation_ranks() const;
+  /// This rank's part of the model; null: it has all of it.
+  ShardedWeights* sharded() { return sharded_.get(); }
+  const ShardedWeights* sharded() const { return sharded_.get(); }  ///< see above
   /// The recipe's optimizer of what this rank updates: all parameters, or with ZeRO its pieces.
   std::unique_ptr<Optimizer> make_optimizer() const;
 
@@ -36,32 +44,47 @@ class ParallelUpdate {
   /// After the optimizer: every rank gets the pieces that others updated.
   void share_parameters();
 
-  /// State of the whole optimizer, gathered from all ranks; the tensors are copies. Every rank calls it; only rank 0
-  /// gets the result. Without ZeRO the optimizer's own state.
+  /// State of the optimizer of a run on one device, gathered from all ranks; the tensors are copies. Every rank calls
+  /// it; only rank 0 needs the result. Without ZeRO and divided models the optimizer's own state.
   NamedTensors whole_state(const Optimizer& optimizer) const;
-  /// The part of a whole state that this rank's optimizer holds.
-  NamedTensors own_state(const Optimizer& optimizer, const NamedTensors& whole) const;
+  /// Pieces of whole tensors that this rank's `tensors` are. They have the names and shapes of parameters or of
+  /// state_dict(); `prefix` precedes their names in checkpoints.
+  HeldPieces held(const NamedTensors& tensors, const std::string& prefix) const;
+  /// Pieces of whole tensors that `state` is: Optimizer::state() of this rank's optimizer.
+  HeldPieces held_state(const NamedTensors& state, const std::string& prefix) const;
 
-  /// Rows of the largest micro-batch, for memory estimates.
-  int64_t most_rows() const;
-  /// Sums on a meta device: takes the gradients of a rehearsed pass from the tape.
-  void rehearse_sums();
+  /// Runs an update on a meta device. Returns the bytes that are live after the backward passes, gradients included.
+  int64_t rehearse(const std::function<PassInput(int64_t rows)>& input);
 
  private:
-  bool divides_state() const { return recipe_.layout.zero > 0 && communicator_->size() > 1; }
-  size_t index_of(const std::string& name) const;
-  Tensor piece(size_t parameter) const;
+  struct Pass;
+  struct Place {
+    size_t replicas = 0;   ///< index in replicas_
+    size_t parameter = 0;  ///< index in its parameters()
+  };
+  Place place_of(const std::string& name) const;
+  const Replicas& replicas_of(const Place& place) const { return *replicas_[place.replicas]; }
+  /// Runs forward and backward of `passes` through the pipeline.
+  void run(std::vector<Pass>& passes);
+  /// Exchanges the losses of micro-batches, and which parameters have gradients. Returns the mean loss.
+  double sum_losses(const std::vector<double>& losses);
   std::vector<double> chunk_squares() const;
+  /// Sum of squares of the elements that this rank counts, if ranks hold shards.
+  double counted_squares() const;
+  /// whole_state() of this rank's shards.
+  NamedTensors undivided_state(const Optimizer& optimizer) const;
+  int64_t most_rows() const;
+  int model_copies() const;  ///< how many times the ranks hold the whole model
+  int model_copy() const;    ///< the number of this rank's among them
 
   nn::Model& model_;
   Tape& tape_;
   const Recipe& recipe_;
-  std::shared_ptr<comm::Communicator> communicator_;
-  NamedTensors parameters_;
-  ShardPlan plan_;
+  RankGroups groups_;
+  std::unique_ptr<ShardedWeights> sharded_;
+  std::vector<std::unique_ptr<Replicas>> replicas_;  ///< all parameters but experts; experts, if ranks divide them
+  std::map<std::string, Place> places_;
   std::vector<RowRange> micro_batches_;
-  std::unique_ptr<GradientReducer> reducer_;
-  std::vector<bool> any_defined_;  ///< parameters with a gradient on any rank, in the last update
 };
 
 }  // namespace lamina::train

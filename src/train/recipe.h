@@ -87,7 +87,7 @@ struct SgdChoice {
 
 using OptimizerChoice = std::variant<AdamWChoice, MuonChoice, SgdChoice>;  ///< How gradients become updates.
 
-/// What a run learns from and is measured on.
+/// Training and validation data of a run.
 struct DataChoice {
   std::string train;
   std::string validation;
@@ -98,6 +98,7 @@ struct DataChoice {
   std::optional<data::Task> task;
   int64_t examples = 512;
   int64_t longer = 4;
+  bool neighbours = true;
   static void visit_fields(auto& self, auto&& field) {
     field("train", self.train,
           "a text (.txt, .jsonl or a folder of them) or a token file of `lamina data`; required without a task");
@@ -119,6 +120,9 @@ struct DataChoice {
     field("examples", self.examples, "of a task: examples to measure on, and as many longer ones");
     field("longer", self.longer, "of a task: how many times as long those are; 1: none are measured",
           arch::Limits{1, 1024});
+    field("neighbours", self.neighbours,
+          "of an architecture with retrieval: train with the neighbours that `lamina index neighbours` found, else as "
+          "a plain decoder");
   }
   bool operator==(const DataChoice&) const = default;
 };
@@ -169,6 +173,7 @@ struct Recipe {
   int64_t eval_every = 250;
   int64_t eval_batch = 0;
   int64_t save_every = 500;
+  bool save_in_background = true;
   LayoutChoice layout;
   static void visit_fields(auto& self, auto&& field) {
     field("schema", self.schema, "version of this format");
@@ -178,7 +183,10 @@ struct Recipe {
     field("data", self.data, "what is learned");
     field("objective", self.objective, "what is predicted of a text");
     field("batch", self.batch, "sequences in a pass");
-    field("length", self.length, "tokens in a sequence; default 0: the architecture's context", arch::kCount);
+    field("length", self.length,
+          "tokens in a sequence, of an encoder–decoder source and target together; default 0: the architecture's "
+          "context",
+          arch::kCount);
     field("steps", self.steps, "updates of the weights; required");
     field("accumulation", self.accumulation, "passes whose gradients are averaged for one update");
     field("optimizer", self.optimizer, "how gradients become updates");
@@ -200,6 +208,8 @@ struct Recipe {
           arch::kCount);
     field("eval_batch", self.eval_batch, "sequences in a pass of the evaluation; default 0: as batch", arch::kCount);
     field("save_every", self.save_every, "updates between two checkpoints; 0: at the end", arch::kCount);
+    field("save_in_background", self.save_in_background,
+          "training goes on while a checkpoint is written, from a copy in host memory; false: no copy, training waits");
     field("layout", self.layout, "how the run is divided over processes (docs/guides/distributed.md)");
   }
   bool operator==(const Recipe&) const = default;

@@ -2,7 +2,10 @@
 
 #include "lamina/arch/layers.h"
 #include "lamina/arch/resolve.h"
+#include "lamina/arch/tensor_shards.h"
 #include "lamina/arch/value_range.h"
+#include "lamina/data/objectives/objective_batches.h"
+#include "lamina/train/pass.h"
 #include "lamina/train/recipe.h"
 
 namespace lamina::train {
@@ -75,7 +78,8 @@ class Rules {
   }
 
   void check_sizes(const Recipe& recipe) {
-    if (recipe.length > recipe.architecture.context && recipe.architecture.context > 0) {
+    const bool one_stack = !recipe.architecture.encoder;  // check_source() checks encoder–decoders
+    if (one_stack && recipe.length > recipe.architecture.context && recipe.architecture.context > 0) {
       note("length", "length",
            str(recipe.length, " tokens in a sequence, the architecture's context is ", recipe.architecture.context),
            "give a shorter length or set architecture.context");
@@ -106,11 +110,50 @@ class Rules {
   std::vector<Problem>& problems_;
 };
 
+/// An encoder–decoder needs data with a source, and source and target that fit its context.
+void check_source(const Recipe& recipe, std::vector<Problem>& problems) {
+  const char* path = recipe.data.task ? "data.task" : "objective";
+  try {
+    LAMINA_CHECK(recipe.data.task || data::has_source(recipe.objective), "the objective ",
+                 data::objective_name(recipe.objective), " has no source for an encoder; use span or denoise");
+    const PassLengths lengths = pass_lengths(recipe);
+    const int64_t longest = std::max(lengths.source, lengths.ids);
+    if (longest <= recipe.architecture.context) return;
+    problems.push_back({"length", "length",
+                        str("sources of ", lengths.source, " and targets of ", lengths.ids,
+                            " tokens, the architecture's context is ", recipe.architecture.context),
+                        "give a shorter length or set architecture.context"});
+  } catch (const Error& error) {
+    problems.push_back({"objective", path, error.what(), "or train a decoder"});
+  }
+}
+
+/// Neighbours belong to the chunks of a text, which windows must not cut.
+void check_neighbours(const Recipe& recipe, std::vector<Problem>& problems) {
+  if (!recipe.architecture.retrieval || !recipe.data.neighbours) return;
+  const auto note = [&](const char* path, const std::string& message, const char* hint) {
+    problems.push_back({"neighbours", path, message, hint});
+  };
+  const char* without = "or train without neighbours (data.neighbours=false)";
+  const int64_t chunk = recipe.architecture.retrieval->chunk;
+  if (recipe.length % chunk != 0) {
+    note("length", str(recipe.length, " tokens, expected a multiple of the chunks of ", chunk),
+         "set length, or architecture.retrieval.chunk");
+  }
+  if (recipe.data.task) note("data.task", "a task has no neighbours", without);
+  if (!data::is_causal(recipe.objective)) {
+    note("objective", str(data::objective_name(recipe.objective), " changes the text whose neighbours are known"),
+         "use causal");
+  }
+  if (recipe.data.order == data::Order::packed) {
+    note("data.order", "packed documents do not begin with a chunk", "use random, sequential or shuffled");
+  }
+}
+
 /// An objective that predicts the next token needs causal attention: a model that sees the answer learns to copy it.
 void check_direction(const Recipe& recipe, std::vector<Problem>& problems) {
   if (recipe.architecture.encoder) {
-    problems.push_back({"objective", "architecture", "has an encoder, whose input recipes cannot give yet",
-                        "train it from C++ (nn::Model::loss with RunOptions::source), or use a decoder"});
+    check_source(recipe, problems);
     return;
   }
   const bool masked = std::holds_alternative<data::MaskedObjective>(recipe.objective);
@@ -125,7 +168,12 @@ void check_direction(const Recipe& recipe, std::vector<Problem>& problems) {
 
 Recipe resolve_recipe(Recipe recipe, int64_t vocab_size, const std::string& name) {
   std::vector<Problem> problems;
-  if (vocab_size > 0 && recipe.data.fit_vocab && recipe.from.empty()) recipe.architecture.vocab_size = vocab_size;
+  if (vocab_size > 0 && recipe.data.fit_vocab && recipe.from.empty()) {
+    recipe.architecture.vocab_size = vocab_size;
+    // The start token of a preset may lie outside a new vocabulary; start_run() sets that of the run's tokenizer.
+    std::optional<arch::Encoder>& encoder = recipe.architecture.encoder;
+    if (encoder) encoder->start_token = std::min(encoder->start_token, vocab_size - 1);
+  }
   try {
     recipe.architecture = arch::resolve(recipe.architecture, "architecture");
   } catch (const arch::SpecError& error) {
@@ -140,6 +188,17 @@ Recipe resolve_recipe(Recipe recipe, int64_t vocab_size, const std::string& name
   const bool is_resolved = problems.empty();
   Rules(problems).check(recipe);
   if (is_resolved) check_direction(recipe, problems);
+  if (is_resolved) check_neighbours(recipe, problems);
+  if (is_resolved) {
+    for (const std::vector<Problem>& found : {arch::tensor_parallel_problems(recipe.architecture, recipe.layout.tp),
+                                              arch::expert_parallel_problems(recipe.architecture, recipe.layout.ep),
+                                              arch::pipeline_problems(recipe.architecture, recipe.layout.pp)}) {
+      for (Problem problem : found) {
+        problem.path = "architecture." + problem.path;
+        problems.push_back(std::move(problem));
+      }
+    }
+  }
   if (vocab_size > recipe.architecture.vocab_size) {
     problems.push_back({"vocab", "architecture.vocab_size",
                         str(recipe.architecture.vocab_size, ", the data has tokens below ", vocab_size),

@@ -44,6 +44,14 @@ void settle_names(Recipe& recipe) {
   }
 }
 
+/// The token that a new encoder–decoder's decoder starts with: the objective's own, else padding, as T5 does.
+int64_t start_token_of(const Recipe& recipe, const text::Tokenizer* tokenizer) {
+  if (recipe.data.task) return data::kAgain;
+  const data::ObjectiveVocabulary vocabulary = data::vocabulary_for(recipe.objective, *tokenizer);
+  if (std::holds_alternative<data::DenoiseObjective>(recipe.objective)) return vocabulary.tokens.back();
+  return tokenizer->id_of("<pad>").value_or(vocabulary.padding);
+}
+
 /// What the recipe's objective needs to know of the run's tokenizer; nothing for causal and prefix.
 data::ObjectiveVocabulary run_vocabulary(const std::string& run_folder, const Recipe& recipe) {
   if (data::objective_tokens(recipe.objective).empty()) return {};
@@ -53,43 +61,76 @@ data::ObjectiveVocabulary run_vocabulary(const std::string& run_folder, const Re
   return data::vocabulary_for(recipe.objective, *text::load_tokenizer(file));
 }
 
+/// Throws Error if a new run with retrieval lacks the neighbours of its training tokens.
+void check_neighbours(const Recipe& recipe) {
+  if (!recipe.architecture.retrieval || !recipe.data.neighbours || recipe.data.task) return;
+  LAMINA_CHECK(data::is_token_file(recipe.data.train), recipe.data.train,
+               ": is a text, whose neighbours are not known; prepare it (lamina data prepare), find its neighbours "
+               "(lamina index neighbours), and train on the prepared folder, or set data.neighbours=false");
+  const data::NeighbourSizes sizes = neighbour_sizes(recipe.architecture);
+  data::Neighbours::open(open_tokens(recipe.data.train, "data.train"), sizes, 0);
+}
+
+/// Adds neighbours to the batches of a recipe with retrieval.
+void add_neighbours(const Recipe& recipe, RunData& data) {
+  if (!recipe.architecture.retrieval || !recipe.data.neighbours) return;
+  const data::NeighbourSizes sizes = neighbour_sizes(recipe.architecture);
+  const int64_t padding = recipe.architecture.retrieval->padding_token;
+  const auto with = [&](const data::TokenFile& tokens, auto batch_at) {
+    return [batch_at, neighbours = data::Neighbours::open(tokens, sizes, padding)](int64_t index) {
+      data::Batch batch = batch_at(index);
+      neighbours.add_to(batch);
+      return batch;
+    };
+  };
+  data.train_neighbours = data::Neighbours::open(*data.train_tokens, sizes, padding).file();
+  data.batch_at = with(*data.train_tokens, data.batch_at);
+  if (data.validation) data.validation->at = with(*data.validation_tokens, data.validation->at);
+  data.about += str(", ", sizes.count, " neighbours for each chunk of ", sizes.chunk);
+}
+
 RunData of_tokens(const std::string& run_folder, const Recipe& recipe, data::TokenFile train,
                   std::optional<data::TokenFile> validation) {
   const data::BatchOptions options{.batch = recipe.batch,
                                    .length = recipe.length,
                                    .order = recipe.data.order,
-                                   .seed = static_cast<uint64_t>(recipe.seed)};
+                                   .seed = static_cast<uint64_t>(recipe.seed),
+                                   .align = recipe.architecture.retrieval ? recipe.architecture.retrieval->chunk : 1};
   RunData data;
   data::ObjectiveVocabulary vocabulary;
+  std::optional<int64_t> start_token;
+  if (recipe.architecture.encoder) start_token = recipe.architecture.encoder->start_token;
   if (data::is_causal(recipe.objective)) {
     data.batch_at = [batches = data::Batches(train, options)](int64_t pass) { return batches.at(pass); };
   } else {
     vocabulary = run_vocabulary(run_folder, recipe);
-    const data::ObjectiveBatches batches(train, options, recipe.objective, vocabulary);
+    const data::ObjectiveBatches batches(train, options, recipe.objective, vocabulary, start_token);
     data.batch_at = [batches](int64_t pass) { return batches.at(pass); };
   }
   data.about = arch::with_commas(train.size()) + " tokens to learn from";
   if (validation) {
-    data.validation = data::is_causal(recipe.objective)
-                          ? evaluation_of(*validation, recipe.eval_batch, recipe.length)
-                          : evaluation_of(*validation, recipe.eval_batch, recipe.length, recipe.objective, vocabulary);
+    data.validation = data::is_causal(recipe.objective) ? evaluation_of(*validation, recipe.eval_batch, recipe.length)
+                                                        : evaluation_of(*validation, recipe.eval_batch, recipe.length,
+                                                                        recipe.objective, vocabulary, start_token);
     data.about += ", " + arch::with_commas(validation->size()) + " to measure on";
   }
   data.train_tokens = std::move(train);
   data.validation_tokens = std::move(validation);
+  add_neighbours(recipe, data);
   return data;
 }
 
 RunData of_task(const Recipe& recipe) {
   const data::Task& task = *recipe.data.task;
+  const bool with_source = recipe.architecture.encoder.has_value();
   RunData data;
-  data.batch_at = [task, rows = recipe.batch, length = recipe.length,
+  data.batch_at = [task, with_source, rows = recipe.batch, length = recipe.length,
                    seed = static_cast<uint64_t>(recipe.seed)](int64_t pass) {
-    return data::task_batch(task, data::TaskPart::train, seed, pass * rows, rows, length);
+    return task_batch(task, data::TaskPart::train, seed, pass * rows, rows, length, with_source);
   };
   const int64_t examples = recipe.data.examples;
-  data.validation =
-      evaluation_of(task, data::TaskPart::validation, examples, std::min(recipe.eval_batch, examples), recipe.length);
+  data.validation = evaluation_of(task, data::TaskPart::validation, examples, std::min(recipe.eval_batch, examples),
+                                  recipe.length, with_source);
   data.about = str("the task ", data::task_name(task), ", ", examples, " examples to measure on");
   if (recipe.data.longer == 1) return data;
   const int64_t length = recipe.length * recipe.data.longer;
@@ -100,7 +141,7 @@ RunData of_task(const Recipe& recipe) {
   }
   // Fewer rows, so that a batch has as many tokens as in the validation.
   const int64_t rows = std::clamp<int64_t>(recipe.eval_batch / recipe.data.longer, 1, examples);
-  data.longer = evaluation_of(task, data::TaskPart::longer, examples, rows, length);
+  data.longer = evaluation_of(task, data::TaskPart::longer, examples, rows, length, with_source);
   data.about += str(", as many of ", length, " tokens");
   return data;
 }
@@ -142,7 +183,8 @@ RunLock start_run(const std::string& folder, const Recipe& recipe, const StartOp
   Recipe settled = recipe;
   settle_names(settled);
   // Validate everything that does not need the data first, with a placeholder vocabulary size.
-  resolve_recipe(settled, settled.architecture.vocab_size == 0 ? 1 : 0, "recipe");
+  resolve_recipe(settled, settled.architecture.vocab_size == 0 ? settled.layout.tp : 0, "recipe");
+  check_neighbours(settled);
   const fs::path parent = fs::path(folder).parent_path();
   std::error_code unmade;  // ignored: creating the new folder reports the error
   if (!parent.empty()) fs::create_directories(parent, unmade);
@@ -151,12 +193,15 @@ RunLock start_run(const std::string& folder, const Recipe& recipe, const StartOp
                            : data::is_token_file(settled.data.train)
                                ? tokens_of_files(settled)
                                : tokens_of_text(settled, target.path("data"), options.watch);
-  const Recipe resolved = resolve_recipe(settled, tokens.vocab_size, "recipe");
+  Recipe resolved = resolve_recipe(settled, tokens.vocab_size, "recipe");
   if (!data::objective_tokens(resolved.objective).empty()) {
     LAMINA_CHECK(tokens.tokenizer, "the objective ", data::objective_name(resolved.objective),
                  " needs a tokenizer with its special tokens, and the token file has none beside it; name it "
                  "(--set data.tokenizer=PATH), or give the text itself");
     data::vocabulary_for(resolved.objective, *tokens.tokenizer);
+  }
+  if (resolved.architecture.encoder && resolved.from.empty()) {
+    resolved.architecture.encoder->start_token = start_token_of(resolved, tokens.tokenizer.get());
   }
   if (options.approve) options.approve(resolved);
   if (tokens.tokenizer) text::save_tokenizer(*tokens.tokenizer, target.path(""));

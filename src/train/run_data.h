@@ -20,6 +20,7 @@ struct RunData {
   // Text only.
   std::optional<data::TokenFile> train_tokens;       ///< tokens to learn from
   std::optional<data::TokenFile> validation_tokens;  ///< tokens to measure on
+  std::optional<data::TokenFile> train_neighbours;   ///< of the training tokens' chunks
 };
 /// Opens the recipe's task, the token files in the run's folder, or the token files that the recipe names.
 RunData open_run_data(const std::string& run_folder, const Recipe& recipe);

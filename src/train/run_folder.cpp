@@ -2,11 +2,9 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "lamina/base/files.h"
 #include "lamina/base/json.h"
-#include "lamina/io/checkpoint.h"
 
 namespace lamina::train {
 namespace {
@@ -16,7 +14,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kRecipe = "recipe.json";
 constexpr const char* kState = "state.json";
-constexpr const char* kTensors = "training.safetensors";
 
 std::string write_progress(const Progress& progress) {
   Json json{{"step", progress.step}, {"loss", progress.loss}, {"smoothed_loss", progress.smoothed_loss}};
@@ -54,16 +51,6 @@ Progress read_progress(const std::string& path) {
           .longer_accuracy = accuracy("accuracy_long"),
           .evaluated_step = static_cast<int64_t>(number("evaluated_step").value_or(0)),
           .seconds = number("seconds").value_or(0)};
-}
-
-io::Checkpoint checkpoint_of(const arch::ArchSpec& spec, const nn::StateDict& weights) {
-  std::set<std::string> known;
-  for (const io::WeightSlot& slot : io::weight_slots(spec)) known.insert(slot.name);
-  io::Checkpoint checkpoint{.spec = spec, .tensors = {}, .family = {}, .tokens = {}};
-  for (const auto& [name, tensor] : weights) {
-    if (known.erase(name) > 0) checkpoint.tensors.push_back({name, tensor.detach()});  // tied heads are stored once
-  }
-  return checkpoint;
 }
 
 bool is_run(const fs::path& folder) { return file_exists(folder / kRecipe); }
@@ -105,27 +92,27 @@ Recipe RunFolder::recipe() const {
   return resolve_recipe(read_run_recipe(read_text(name), name), 0, name);
 }
 
-std::optional<Progress> RunFolder::load_last(Learner& learner) const {
-  const fs::path last = file("last");
+std::optional<Progress> RunFolder::load_last(Learner& learner, const io::ChecksumShare& checksums) const {
+  const std::string last = file("last");
   if (!path_exists(last)) return {};
   const Device host = Device::cpu();
-  const io::Checkpoint model = io::read_native(last.string(), host);
-  const io::SafetensorsFile tensors = io::SafetensorsFile::open((last / kTensors).string(), host);
-  learner.load(model.tensors, tensors.tensors());
-  return read_progress((last / kState).string());
+  if (io::is_sharded(last)) {
+    const io::Manifest manifest = io::read_manifest(last);
+    learner.load(io::PieceSet::open(last, manifest, io::kModelGroup, host, checksums),
+                 io::PieceSet::open(last, manifest, io::kTrainingGroup, host, checksums));
+  } else {
+    learner.load(io::PieceSet::open_file(last + "/model.safetensors", host),
+                 io::PieceSet::open_file(last + "/" + kTrainingFile, host));
+  }
+  return read_progress(last + "/" + kState);
 }
 
-void RunFolder::save(const std::string& name, Learner& learner, const Progress& progress, const NamedTensors& state) {
-  NewFolder folder(file(name), /*replace=*/true);
-  learner.with_kept_weights([&](const nn::StateDict& weights) {
-    io::write_native_files(folder.path(""), checkpoint_of(learner.recipe().architecture, weights));
-  });
-  if (!state.empty()) io::write_safetensors(folder.path(kTensors), state);
+void RunFolder::write_companions(const std::string& checkpoint, const Progress& progress) const {
+  const fs::path folder(checkpoint);
   for (const char* tokenizer : {"tokenizer.json", "tokenizer_config.json"}) {
-    if (path_exists(file(tokenizer))) write_text(folder.path(tokenizer), read_text(file(tokenizer)));
+    if (path_exists(file(tokenizer))) write_text((folder / tokenizer).string(), read_text(file(tokenizer)));
   }
-  write_text(folder.path(kState), write_progress(progress));
-  folder.publish();
+  write_text((folder / kState).string(), write_progress(progress));
 }
 
 std::string newest_run(const std::string& folder) {

@@ -4,11 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "lamina/io/piece_set.h"
 #include "lamina/train/event_writer.h"
 #include "lamina/train/learner.h"
 #include "lamina/train/run_lock.h"
 
 namespace lamina::train {
+
+inline constexpr const char* kTrainingFile = "training.safetensors";  ///< training state in a checkpoint's folder
 
 /// Progress of a run. Checkpoints store it with the tensors.
 struct Progress {
@@ -36,8 +39,9 @@ Scalars accuracies(const Progress& progress);
 ///   data.json        size, checksum and tokenizer of the run's token files (data_record.h)
 ///   log.jsonl        one line per logged update and per evaluation
 ///   events.out.…     the log in TensorBoard's format
-///   last/, best/     checkpoints: a model's files, its tokenizer and state.json; last/ also training.safetensors
-/// Files and checkpoints are written atomically. One process at a time can train in the folder (run_lock.h).
+///   last/, best/     checkpoints: a model's files, its tokenizer and state.json; last/ also training.safetensors. Of
+///                    several ranks: files of each rank and manifest.json (checkpoint_saver.h)
+/// Files and checkpoints are written atomically. One job at a time can train in the folder (run_lock.h).
 class RunFolder {
  public:
   /// Opens an existing run, takes its lock unless `lock` already holds it, and deletes leftovers of killed processes.
@@ -49,10 +53,11 @@ class RunFolder {
   std::string file(const std::string& name) const;   ///< path of a file in the folder
   Recipe recipe() const;                             ///< read from recipe.json
 
-  /// Loads the last checkpoint into `learner`. Returns nothing if there is no checkpoint yet.
-  std::optional<Progress> load_last(Learner& learner) const;
-  /// Also saves `state`, the optimizer and EMA state that a resume needs, unless it is empty.
-  void save(const std::string& name, Learner& learner, const Progress& progress, const NamedTensors& state);
+  /// Loads the last checkpoint, of any layout, into `learner`. Returns nothing if there is no checkpoint yet. Ranks
+  /// that load together share the comparison of checksums.
+  std::optional<Progress> load_last(Learner& learner, const io::ChecksumShare& checksums = {}) const;
+  /// Writes what a checkpoint has besides tensors into the folder `checkpoint`: tokenizer and progress.
+  void write_companions(const std::string& checkpoint, const Progress& progress) const;
 
  private:
   RunFolder() = default;

@@ -4,10 +4,11 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
-#include "lamina/arch/cost.h"
 #include "lamina/base/files.h"
 #include "lamina/io/model_file.h"
+#include "lamina/train/pass.h"
 
 namespace lamina::train {
 namespace {
@@ -15,11 +16,23 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-/// A run resumes with any number of ranks: data-parallel ones share the batch anew.
+constexpr const char* kLast = "last";
+constexpr const char* kBest = "best";
+
+/// A run resumes with any number of ranks: data-parallel ranks divide the batch. Pipeline stages, then
+/// tensor-parallel ranks stay if they divide the new number, and as many expert-parallel ranks as divide the
+/// data-parallel ones.
 Recipe recipe_for(Recipe recipe, const comm::Communicator* communicator) {
   const int64_t ranks = communicator == nullptr ? 1 : communicator->size();
   if (recipe.layout.ranks() == ranks) return recipe;
-  recipe.layout.dp = ranks;
+  if (ranks % recipe.layout.pp != 0) recipe.layout.pp = 1;
+  const int64_t of_stage = ranks / recipe.layout.pp;
+  if (of_stage % recipe.layout.tp != 0) {
+    recipe.layout.tp = 1;
+    recipe.layout.sequence = false;
+  }
+  recipe.layout.dp = of_stage / recipe.layout.tp;
+  recipe.layout.ep = std::gcd(recipe.layout.dp, recipe.layout.ep);
   return resolve_recipe(std::move(recipe), 0, "recipe");
 }
 
@@ -31,10 +44,13 @@ Trainer::Trainer(const std::string& run_folder, const Device& device, TrainerOpt
     : communicator_(std::move(options.communicator)),
       folder_(writes() ? RunFolder(run_folder, std::move(options.lock)) : RunFolder::reader(run_folder)),
       learner_(recipe_for(folder_.recipe(), communicator_.get()), device, communicator_),
-      flops_per_token_(arch::flops_per_token(recipe().architecture, recipe().length).training()),
-      data_(open_run_data(run_folder, learner_.recipe())) {
+      flops_per_token_(training_flops_per_token(recipe())),
+      data_(open_run_data(run_folder, learner_.recipe())),
+      saver_(folder_, learner_, communicator_.get(), recipe().save_in_background) {
   if (writes()) check_run_data(run_folder, data_, options.accept_new_data, options.checking);
-  if (const std::optional<Progress> last = folder_.load_last(learner_)) {
+  const io::ChecksumShare checksums =
+      communicator_ ? io::ChecksumShare{communicator_->rank(), communicator_->size()} : io::ChecksumShare{};
+  if (const std::optional<Progress> last = folder_.load_last(learner_, checksums)) {
     progress_ = *last;
   } else {
     load_weights_to_start_from();
@@ -46,7 +62,7 @@ void Trainer::load_weights_to_start_from() {
   if (from.empty()) return;
   LAMINA_CHECK(path_exists(from), from, ": the model to train further is gone; it is read once, before the ",
                "first checkpoint");
-  learner_.load_weights(io::read_model(from, learner_.device()).tensors);
+  learner_.load_weights(io::read_model(from, Device::cpu()).tensors);
 }
 
 bool Trainer::due(int64_t every) const {
@@ -54,10 +70,24 @@ bool Trainer::due(int64_t every) const {
 }
 
 Outcome Trainer::run(const Watcher& watcher) {
+  Outcome outcome = Outcome::stopped;
+  try {
+    outcome = run_updates(watcher);
+    finish_save(watcher);
+  } catch (const NotFinite&) {  // all ranks have it
+    finish_save(watcher);
+    throw;
+  }
+  if (failed_saves_.empty()) return outcome;
+  const auto& [name, reason] = *failed_saves_.begin();
+  throw Error(str("the run ended after update ", progress_.step, ", but its checkpoint could not be saved: ", reason,
+                  ". ", folder_.file(name), " is older, or missing; make space and resume the run"));
+}
+
+Outcome Trainer::run_updates(const Watcher& watcher) {
   const auto start = Clock::now();
   const double seconds_before = progress_.seconds;
   elapsed_ = [start, seconds_before] { return seconds_before + since(start); };
-  const auto stopping = [&] { return any_rank(watcher.stop && watcher.stop()); };
   if (writes()) {
     log_ = std::make_unique<LogFile>(folder_.file("log.jsonl"), progress_.step);
     events_ = std::make_unique<EventWriter>(folder_.path());
@@ -68,17 +98,26 @@ Outcome Trainer::run(const Watcher& watcher) {
     if (!evaluation_due()) update(watcher);
     if (evaluation_due()) evaluate(watcher);
     progress_.seconds = elapsed_();
-    stopped = stopping();
-    if (due(recipe().save_every) || stopped) save(watcher, "last", /*with_state=*/true);
+    stopped = meet(watcher);
+    if (due(recipe().save_every) || stopped) save(watcher, kLast, /*with_state=*/true);
   }
+  finish_save(watcher);
   spent_.all = since(start);
   return progress_.step < recipe().steps || evaluation_due() ? Outcome::stopped : Outcome::finished;
 }
 
-bool Trainer::any_rank(bool stops) const {
-  if (!communicator_ || communicator_->size() == 1) return stops;
-  const std::vector<double> all = comm::gather(*communicator_, {stops ? 1.0 : 0.0}, "stop");
-  return std::find(all.begin(), all.end(), 1.0) != all.end();
+bool Trainer::meet(const Watcher& watcher) {
+  const bool stops = watcher.stop && watcher.stop();
+  std::vector<double> all{stops ? 1.0 : 0.0, saver_.status()};
+  if (communicator_ && communicator_->size() > 1) all = comm::gather(*communicator_, all, "stop");
+  bool any = false;
+  std::vector<double> statuses;
+  for (size_t i = 0; i < all.size(); i += 2) {
+    any = any || all[i] != 0;
+    statuses.push_back(all[i + 1]);
+  }
+  if (const std::optional<FinishedSave> save = saver_.advance(statuses)) take_result(watcher, *save);
+  return any;
 }
 
 bool Trainer::evaluation_due() const {
@@ -127,6 +166,7 @@ void Trainer::log_update(const StepResult& result, double tokens_per_second) {
 }
 
 void Trainer::evaluate(const Watcher& watcher) {
+  if (saver_.in_flight() == kBest) finish_save(watcher);  // whether this evaluation improves depends on it
   const auto start = Clock::now();
   const std::optional<Measured> measured = learner_.evaluate(*data_.validation, watcher.stop);
   if (!measured) return;
@@ -142,6 +182,7 @@ void Trainer::evaluate(const Watcher& watcher) {
   progress_.evaluated_step = progress_.step;
   const bool improved = !progress_.best_loss || loss < *progress_.best_loss;
   if (improved) {
+    best_before_ = {progress_.best_loss, progress_.best_step};
     progress_.best_loss = loss;
     progress_.best_step = progress_.step;
   }
@@ -157,18 +198,38 @@ void Trainer::evaluate(const Watcher& watcher) {
     log_->write(line.dump());
     events_->write(progress_.step, scalars);
   }
-  if (improved) save(watcher, "best", /*with_state=*/false);
+  if (improved) save(watcher, kBest, /*with_state=*/false);
   if (watcher.on_evaluation) watcher.on_evaluation({progress_, improved, seconds});
 }
 
 void Trainer::save(const Watcher& watcher, const char* name, bool with_state) {
+  finish_save(watcher);
   const auto start = Clock::now();
-  const NamedTensors state = with_state ? learner_.training_state() : NamedTensors();  // of all ranks
-  if (!writes()) return;
-  folder_.save(name, learner_, progress_, state);
-  const double seconds = since(start);
-  spent_.checkpoints += seconds;
-  if (watcher.on_save) watcher.on_save({progress_, folder_.file(name), seconds});
+  saver_.start(name, progress_, with_state);
+  spent_.checkpoints += since(start);
+  if (!recipe().save_in_background) finish_save(watcher);
+}
+
+void Trainer::finish_save(const Watcher& watcher) {
+  const auto start = Clock::now();
+  const std::optional<FinishedSave> save = saver_.finish();
+  spent_.checkpoints += since(start);
+  if (save) take_result(watcher, *save);
+}
+
+void Trainer::take_result(const Watcher& watcher, const FinishedSave& save) {
+  const std::string place = folder_.file(save.name);
+  if (save.error.empty()) {
+    failed_saves_.erase(save.name);
+    if (watcher.on_save) watcher.on_save({save.progress, place, save.seconds});
+    return;
+  }
+  failed_saves_[save.name] = save.error;
+  if (save.name == kBest && progress_.best_step == save.progress.best_step) {
+    // The best checkpoint is still the one before, so any evaluation that beats that one is saved.
+    std::tie(progress_.best_loss, progress_.best_step) = best_before_;
+  }
+  if (watcher.on_save_failed) watcher.on_save_failed({save.progress, place, save.error});
 }
 
 }  // namespace lamina::train

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "lamina/train/checkpoint_saver.h"
 #include "lamina/train/data_record.h"
 #include "lamina/train/log_file.h"
 #include "lamina/train/run_data.h"
@@ -29,11 +30,18 @@ struct EvaluationReport {
   double seconds;            ///< time of the evaluation
 };
 
-/// Passed to on_save after every checkpoint.
+/// Passed to on_save when a checkpoint is complete, which may be some updates after its own.
 struct SaveReport {
   const Progress& progress;  ///< as saved
   std::string folder;        ///< of the checkpoint
-  double seconds;            ///< time of writing it
+  double seconds;            ///< from the copy of the state until it was complete
+};
+
+/// Passed to on_save_failed. The run goes on, and the next save tries again.
+struct SaveFailure {
+  const Progress& progress;  ///< what should have been saved
+  std::string folder;        ///< still holds the checkpoint before it, if there was one
+  std::string reason;        ///< what failed and what to do
 };
 
 /// Callbacks of a run; each may be empty.
@@ -43,6 +51,7 @@ struct Watcher {
   std::function<void(const SaveReport&)> on_save;              ///< after every checkpoint
   /// Polled after every update and between evaluation batches. True saves a checkpoint and ends the run.
   std::function<bool()> stop;
+  std::function<void(const SaveFailure&)> on_save_failed = {};  ///< after every save that failed
 };
 
 /// Why run() returned.
@@ -52,7 +61,7 @@ enum class Outcome { finished, stopped };
 struct TimeSpent {
   StepTimes steps;         ///< updates, by phase
   double evaluations = 0;  ///< all evaluations
-  double checkpoints = 0;  ///< all checkpoints
+  double checkpoints = 0;  ///< copying states and waiting for saves; what the thread writes meanwhile is not counted
   double logging = 0;      ///< writing logs and running the callbacks
   double all = 0;          ///< since run() was called
 };
@@ -62,7 +71,8 @@ struct TrainerOptions {
   RunLock lock;                  ///< lock of a newly started run; otherwise the trainer takes it
   bool accept_new_data = false;  ///< resume even if the token files changed (data_record.h)
   CheckProgress checking;        ///< progress of the token file check at the start
-  /// Connects the ranks of the run's layout, if there are several. All ranks see the same files; only rank 0 writes.
+  /// Connects the ranks of the run's layout, if there are several. All ranks see the same files. Rank 0 writes logs;
+  /// every rank writes its pieces of checkpoints.
   std::shared_ptr<comm::Communicator> communicator = nullptr;
 };
 
@@ -80,18 +90,24 @@ class Trainer {
   const Device& device() const { return learner_.device(); }  ///< where it trains
   const RunData& data() const { return data_; }               ///< of the run
 
-  Outcome run(const Watcher& watcher);  ///< Trains until the recipe's last update, or until watcher.stop returns true.
+  /// Trains until the recipe's last update, or until watcher.stop returns true. Checkpoints are written beside
+  /// training. A failed save is reported and tried again; if the last one failed, run() throws Error.
+  Outcome run(const Watcher& watcher);
 
  private:
   void load_weights_to_start_from();
   void update(const Watcher& watcher);
   void evaluate(const Watcher& watcher);
+  Outcome run_updates(const Watcher& watcher);
   void save(const Watcher& watcher, const char* name, bool with_state);
+  /// Waits for the save in flight, if there is one.
+  void finish_save(const Watcher& watcher);
+  void take_result(const Watcher& watcher, const FinishedSave& save);
   void log_update(const StepResult& result, double tokens_per_second);
   bool due(int64_t every) const;
   bool writes() const { return !communicator_ || communicator_->rank() == 0; }
-  /// Whether any rank wants to stop.
-  bool any_rank(bool stops) const;
+  /// Whether any rank wants to stop. Ranks also exchange how far their saves are.
+  bool meet(const Watcher& watcher);
   bool evaluation_due() const;
 
   std::shared_ptr<comm::Communicator> communicator_;
@@ -106,6 +122,9 @@ class Trainer {
   std::function<double()> elapsed_;  ///< seconds of the whole run so far
   std::unique_ptr<LogFile> log_;
   std::unique_ptr<EventWriter> events_;
+  CheckpointSaver saver_;
+  std::map<std::string, std::string> failed_saves_;        ///< reason by name, of saves that no later one replaced
+  std::pair<std::optional<double>, int64_t> best_before_;  ///< best loss and its step in the best checkpoint on disk
 };
 
 }  // namespace lamina::train

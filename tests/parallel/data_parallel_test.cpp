@@ -9,10 +9,6 @@ namespace {
 /// Gradients by name of the first update of a model in f64.
 using Gradients = std::map<std::string, std::vector<double>>;
 
-void watch_all(nn::Model& model, Tape& tape) {
-  for (auto& [name, parameter] : model.named_parameters()) tape.watch(parameter);
-}
-
 nn::Model f64_model(const train::Recipe& recipe) {
   return nn::Model(recipe.architecture, Device::cpu(1), {.dtype = DType::f64, .seed = 3});
 }
@@ -49,7 +45,7 @@ Gradients parallel_gradients(const train::Recipe& recipe, comm::Communicator& c,
   Tape tape;
   watch_all(model, tape);
   const std::shared_ptr<comm::Communicator> own(&c, [](comm::Communicator*) {});
-  train::ParallelUpdate update(model, tape, recipe, own);
+  train::ParallelUpdate update(model, tape, recipe, train::rank_groups(recipe.layout, Device::cpu(1), own));
   loss = update.run_passes(0, [&](int64_t pass) { return batch_of(recipe, pass); });
   norm = update.norm();
   const auto optimizer = train::make_optimizer(model, recipe);

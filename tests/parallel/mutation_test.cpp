@@ -1,69 +1,10 @@
 // Leaves out each collective of an update in turn. A test that compares with one process must notice every time.
-#include "parallel/parallel_support.h"
+#include <limits>
+
+#include "parallel/muted_communicator.h"
 
 namespace lamina::testing {
 namespace {
-
-/// Skips all calls with one label; results are what this rank alone has.
-class MutedCommunicator final : public comm::Communicator {
- public:
-  MutedCommunicator(std::shared_ptr<comm::Communicator> inner, std::string muted, std::atomic<int>& skipped)
-      : inner_(std::move(inner)), muted_(std::move(muted)), skipped_(skipped) {}
-
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  std::string_view backend() const override { return inner_->backend(); }
-  std::string host(int rank) const override { return inner_->host(rank); }
-  void abort(const std::string& reason) override { inner_->abort(reason); }
-  void set_update(int64_t update) override { inner_->set_update(update); }
-  std::shared_ptr<comm::Communicator> split(const std::vector<int>& colors) override { return inner_->split(colors); }
-
-  void all_reduce(const Tensor& x, const comm::CallOptions& o) override {
-    if (!skip(o)) inner_->all_reduce(x, o);
-  }
-  void reduce_scatter(const Tensor& input, const Tensor& output, const std::vector<int64_t>& counts,
-                      const comm::CallOptions& o) override {
-    if (!skip(o)) return inner_->reduce_scatter(input, output, counts, o);
-    Tensor(output).copy_(input.slice(0, begin_of(counts), output.numel()));
-  }
-  void all_gather(const Tensor& input, const Tensor& output, const std::vector<int64_t>& counts,
-                  const comm::CallOptions& o) override {
-    if (!skip(o)) return inner_->all_gather(input, output, counts, o);
-    const Tensor own = input.clone();
-    Tensor(output).fill_(0);
-    output.slice(0, begin_of(counts), own.numel()).copy_(own);
-  }
-  void all_to_all(const Tensor& input, const Tensor& output, const std::vector<int64_t>& sent,
-                  const std::vector<int64_t>& received, const comm::CallOptions& o) override {
-    if (!skip(o)) inner_->all_to_all(input, output, sent, received, o);
-  }
-  void broadcast(const Tensor& x, int root, const comm::CallOptions& o) override {
-    if (!skip(o)) inner_->broadcast(x, root, o);
-  }
-  void exchange(const std::vector<comm::Message>& sends, const std::vector<comm::Message>& receives,
-                const comm::CallOptions& o) override {
-    if (!skip(o)) inner_->exchange(sends, receives, o);
-  }
-  void barrier(const comm::CallOptions& o) override {
-    if (!skip(o)) inner_->barrier(o);
-  }
-
- private:
-  bool skip(const comm::CallOptions& options) {
-    if (options.label != muted_) return false;
-    ++skipped_;
-    return true;
-  }
-  int64_t begin_of(const std::vector<int64_t>& counts) const {
-    int64_t begin = 0;
-    for (int r = 0; r < rank(); ++r) begin += counts[static_cast<size_t>(r)];
-    return begin;
-  }
-
-  std::shared_ptr<comm::Communicator> inner_;
-  std::string muted_;
-  std::atomic<int>& skipped_;
-};
 
 TEST(Mutation, EveryCollectiveOfAnUpdateIsNeeded) {
   const Trained one = train_five(small_recipe({"layout.order=ordered"}), nullptr);
@@ -78,6 +19,99 @@ TEST(Mutation, EveryCollectiveOfAnUpdateIsNeeded) {
     const Trained muted = train_on_ranks(2, recipe, wrap);
     EXPECT_GT(skipped, 0) << label;
     EXPECT_NE(first_difference(one, muted), "") << label << " is left out, zero " << zero;
+  }
+}
+
+/// Changes of a recipe whose ranks use every collective of tensor parallel: KV heads that two ranks share, and a norm
+/// of queries and keys that all heads share.
+std::vector<std::string> tensor_layout(bool sequence) {
+  return {"architecture=qwen3-tiny",
+          "architecture.layers[0].pattern[0].mixer.n_kv_heads=2",
+          "optimizer.kind=sgd",
+          "optimizer.lr=0.1",
+          "layout.tp=4",
+          str("layout.sequence=", sequence ? "true" : "false")};
+}
+
+TEST(Mutation, EveryCollectiveOfTensorParallelIsNeeded) {
+  std::vector<std::string> single = tensor_layout(false);
+  single.resize(single.size() - 2);
+  const Trained one = train_five(small_recipe(single), nullptr);
+  const std::vector<std::pair<std::string, bool>> cases{
+      {"", false},  // nothing is left out: the same within rounding
+      {"", true},
+      {"sublayer output", false},
+      {"sublayer input", false},
+      {"shared gradients", false},
+      {"norm of shards", false},
+      {"loss", false},
+      {"checkpoint", false},
+      {"sublayer output/reduce_scatter", true},
+      {"sublayer output/all_gather", true},
+      {"sublayer input/all_gather", true},
+      {"sublayer input/reduce_scatter", true},
+  };
+  for (const auto& [label, sequence] : cases) {
+    std::atomic<int> skipped{0};
+    const auto wrap = [&skipped, &muted_label = label](std::shared_ptr<comm::Communicator> inner) {
+      return std::make_shared<MutedCommunicator>(std::move(inner), muted_label, skipped);
+    };
+    const Trained muted = train_on_ranks(4, small_recipe(tensor_layout(sequence)), wrap);
+    const double norm_error = std::abs(one.norms[4] - muted.norms[4]);
+    const double error = std::max(norm_error, largest_difference(one, muted));
+    if (label.empty()) {
+      EXPECT_LE(error, 2e-5);
+    } else {
+      EXPECT_GT(skipped, 0) << label;
+      EXPECT_GT(error, 1e-3) << label << " is left out";
+    }
+  }
+}
+
+/// Trains on `ranks` ranks without the calls of one label. Returns the largest error of weights, loss and norm against
+/// `one`; infinite if the ranks notice it themselves.
+double error_without(const std::string& label, const train::Recipe& recipe, const Trained& one) {
+  std::atomic<int> skipped{0};
+  const auto wrap = [&](std::shared_ptr<comm::Communicator> inner) {
+    return std::make_shared<MutedCommunicator>(std::move(inner), label, skipped);
+  };
+  double error = std::numeric_limits<double>::infinity();
+  try {
+    const Trained muted = train_on_ranks(static_cast<int>(recipe.layout.ranks()), recipe, wrap);
+    const double of_loss = std::abs(one.losses[4] - muted.losses[4]);
+    error = std::max({of_loss, std::abs(one.norms[4] - muted.norms[4]), largest_difference(one, muted)});
+  } catch (const Error&) {
+  }
+  EXPECT_EQ(skipped > 0, !label.empty()) << label;
+  return error;
+}
+
+TEST(Mutation, EveryCollectiveOfExpertParallelIsNeeded) {
+  const std::string ffn = "architecture.layers[0].pattern[0].ffn.";
+  std::vector<std::string> changes{"architecture=mixtral-tiny", "optimizer.kind=sgd", "optimizer.lr=0.1",
+                                   ffn + "balance_loss=1", ffn + "z_loss=0.1"};
+  const Trained one = train_five(small_recipe(changes), nullptr);
+  changes.insert(changes.end(), {"layout.dp=4", "layout.ep=2", "layout.zero=2"});
+  const train::Recipe recipe = small_recipe(changes);
+  EXPECT_LE(error_without("", recipe, one), 2e-5);  // nothing is left out: the same within rounding
+  for (const char* label :
+       {"expert counts", "expert rows", "expert rows gradients", "expert outputs", "expert outputs gradients",
+        "expert load", "gradients", "weights", "losses", "norm of shards", "checkpoint"}) {
+    EXPECT_GT(error_without(label, recipe, one), 1e-4) << label << " is left out";
+  }
+}
+
+TEST(Mutation, EveryMessageOfAPipelineIsNeeded) {
+  // Tied embeddings: the first and the last stage sum their gradients.
+  std::vector<std::string> changes{"architecture=gpt2-tiny", "architecture.layers[0].repeat=3", "optimizer.kind=sgd",
+                                   "optimizer.lr=0.1"};
+  const Trained one = train_five(small_recipe(changes), nullptr);
+  changes.insert(changes.end(), {"layout.dp=2", "layout.pp=3", "layout.zero=2", "layout.micro_batch=2"});
+  const train::Recipe recipe = small_recipe(changes);
+  EXPECT_LE(error_without("", recipe, one), 2e-5);  // nothing is left out: the same within rounding
+  for (const char* label : {"pipeline/from lower", "pipeline/from higher", "shared gradients", "losses of stages",
+                            "gradients", "weights", "losses", "norm of shards", "checkpoint"}) {
+    EXPECT_GT(error_without(label, recipe, one), 1e-4) << label << " is left out";
   }
 }
 

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
 #include <map>
 #include <mutex>
 
+#include "lamina/arch/layers.h"
 #include "lamina/base/philox.h"
 #include "lamina/comm/local.h"
 #include "lamina/train/learner.h"
@@ -35,6 +37,17 @@ inline data::Batch batch_of(const train::Recipe& recipe, int64_t pass) {
   return batch;
 }
 
+inline void watch_all(nn::Model& model, Tape& tape) {
+  for (auto& [name, parameter] : model.named_parameters()) tape.watch(parameter);
+}
+
+/// The balancing loss of experts is a mean over a micro-batch, so it depends on dp.
+inline bool has_experts(const arch::ArchSpec& spec) {
+  const std::vector<const arch::Block*> blocks = arch::layer_blocks(spec);
+  return std::any_of(blocks.begin(), blocks.end(),
+                     [](const arch::Block* block) { return std::holds_alternative<arch::Moe>(block->ffn); });
+}
+
 /// Losses, norms and tensors of a run, for comparison between numbers of ranks.
 struct Trained {
   std::vector<double> losses;
@@ -53,9 +66,11 @@ inline Trained train_five(const train::Recipe& recipe, std::shared_ptr<comm::Com
     trained.losses.push_back(result.loss);
     trained.norms.push_back(result.grad_norm);
   }
-  for (const auto& [name, tensor] : learner.model().state_dict()) {
-    trained.tensors["weight " + name] = tensor.to(DType::f32).to_vector<float>();
-  }
+  learner.with_kept_weights([&](const nn::StateDict& weights) {
+    for (const auto& [name, tensor] : weights) {
+      trained.tensors["weight " + name] = tensor.to(DType::f32).to_vector<float>();
+    }
+  });
   for (const NamedTensor& entry : learner.training_state()) {
     trained.tensors[entry.name] = entry.tensor.to(DType::f32).to_vector<float>();
   }

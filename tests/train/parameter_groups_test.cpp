@@ -13,7 +13,7 @@ std::vector<double> piece(const std::vector<double>& all, size_t index, size_t s
   return {begin, begin + static_cast<std::ptrdiff_t>(size)};
 }
 
-/// What the plain loops make of the first update of each matrix [rows, cols] in a row of them.
+/// The first Muon update, by plain loops, of each of the concatenated matrices [rows, cols] in `values`.
 std::vector<double> muon_updated(const std::vector<double>& values, const std::vector<double>& grads, int64_t rows,
                                  int64_t cols) {
   const auto size = static_cast<size_t>(rows * cols);

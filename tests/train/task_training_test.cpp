@@ -58,7 +58,7 @@ TEST(TaskTraining, TheVocabularyIsTheTasksAndAccuracyIsLogged) {
   for (const char* key : {"\"accuracy\":", "\"accuracy_exact\":", "\"loss_long\":", "\"accuracy_long\":"}) {
     EXPECT_NE(log.find(key), std::string::npos) << key << " in " << log;
   }
-  // What was found is there again when the run is opened.
+  // Opening the run again restores the measured accuracies.
   const Trainer again(folder / "run", Device::cpu(1));
   ASSERT_TRUE(again.progress().accuracy && again.progress().longer_accuracy);
   EXPECT_GE(again.progress().accuracy->tokens, again.progress().accuracy->examples);

@@ -2,67 +2,16 @@
 #include "lamina/training.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <cmath>
-#include <csignal>
-#include <filesystem>
-#include <span>
 
-#include "lamina/base/files.h"
-#include "lamina/data/token_writer.h"
 #include "lamina/io/model_file.h"
 #include "support/error_of.h"
+#include "train/trainer_fixture.h"
 
 namespace lamina::train {
 namespace {
 
-namespace fs = std::filesystem;
 using lamina::testing::error_of;
-
-class TrainerTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) / ("lamina_trainer_" + std::to_string(::getpid()));
-    fs::create_directories(folder_);
-    for (const char* name : {"train", "validation"}) {
-      data::TokenWriter writer(path(std::string(name) + ".bin"), 24, 0);
-      std::vector<int32_t> ids;
-      for (int i = 0; i < 400; ++i) ids.push_back((i * i + i / 7) % 23);
-      for (size_t i = 0; i < 8; ++i) {
-        writer.write(std::span(ids).subspan(50 * i, 50));
-        writer.end_document();
-      }
-      writer.publish();
-    }
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
-  /// Dropout, accumulation and an average are on.
-  Recipe recipe(const std::vector<std::string>& changes = {}) const {
-    std::vector<std::string> all = {"data.train=" + path("train.bin"), "data.validation=" + path("validation.bin")};
-    all.insert(all.end(), changes.begin(), changes.end());
-    return read_recipe(R"({"architecture": {"base": "llama-tiny", "set": {"layers[0].repeat": 1, "vocab_size": 24}},
-      "batch": 2, "length": 12, "steps": 9, "accumulation": 2, "dropout": {"embedding": 0.1, "attention": 0.1, "residual": 0.1},
-      "ema": 0.9, "schedule": {"kind": "cosine", "warmup": 2}, "eval_every": 4, "save_every": 3, "log_every": 1})",
-                       "test", all);
-  }
-
-  /// Runs to the end, or until `stop_after` updates were made.
-  Outcome run(const std::string& name, int64_t stop_after = 1000) const {
-    Trainer trainer(path(name), Device::cpu(1));
-    return trainer.run({.on_update = {}, .on_evaluation = {}, .on_save = {}, .stop = [&] {
-                          return trainer.progress().step >= stop_after;
-                        }});
-  }
-
-  std::string bytes(const std::string& file) const { return read_text(path(file)); }
-
-  fs::path folder_;
-};
 
 TEST_F(TrainerTest, ResumedEqualsUninterruptedToTheBit) {
   const std::vector<std::vector<std::string>> variants = {{"optimizer.kind=adamw", "checkpointing=true"},
@@ -109,7 +58,7 @@ TEST_F(TrainerTest, AnEvaluationThatWasCutShortIsMadeUpFor) {
   {
     int asked = 0;
     Trainer trainer(path("run"), Device::cpu(1));
-    // Asked once after each of three updates, then inside the evaluation behind the fourth.
+    // Polled once after each of three updates, then during the evaluation after the fourth.
     EXPECT_EQ(trainer.run({.on_update = {}, .on_evaluation = {}, .on_save = {}, .stop = [&] { return ++asked > 3; }}),
               Outcome::stopped);
     EXPECT_EQ(trainer.progress().step, 4);
@@ -380,23 +329,6 @@ TEST_F(TrainerTest, AVanishedDataFileIsNamed) {
       error_of([&] { Trainer(path("run"), Device::cpu(1)); }).find("train.bin: the run's data.train is not there"),
       std::string::npos);
   EXPECT_NE(error_of([&] { RunFolder(path("nothing")); }).find("is not the folder of a run"), std::string::npos);
-}
-
-TEST_F(TrainerTest, AFullDiskKeepsTheOldCheckpoint) {
-  start_run(path("run"), recipe());
-  run("run", 4);
-  const std::string before = bytes("run/last/training.safetensors");
-  rlimit old{};
-  ::getrlimit(RLIMIT_FSIZE, &old);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  const rlimit tiny{.rlim_cur = 20000, .rlim_max = old.rlim_max};
-  ::setrlimit(RLIMIT_FSIZE, &tiny);
-  const std::string message = error_of([&] { run("run"); });
-  ::setrlimit(RLIMIT_FSIZE, &old);
-  std::signal(SIGXFSZ, handler);
-  EXPECT_NE(message.find("cannot be written (File too large)"), std::string::npos) << message;
-  EXPECT_TRUE(bytes("run/last/training.safetensors") == before);
-  EXPECT_EQ(run("run"), Outcome::finished);
 }
 
 TEST_F(TrainerTest, AFolderThatMayNotBeWrittenIsNamed) {

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <functional>
+
+#include "lamina/arch/tensor_shards.h"
+#include "lamina/comm/communicator.h"
+#include "lamina/nn/model.h"
+
+namespace lamina::train {
+
+/// What a pipeline stage does for each pass of an update. A model without stages is one stage, which receives and sends
+/// nothing.
+struct StagePasses {
+  int64_t count = 0;  ///< passes, the same on every stage
+  /// Uninitialised memory for the residual stream of a pass.
+  std::function<Tensor(int64_t pass)> states;
+  /// Forward of a pass from the stage before's residual stream (undefined on the first stage) to this stage's
+  /// (undefined on the last).
+  std::function<Tensor(int64_t pass, const Tensor& states)> forward;
+  /// Backward of a pass, from the gradient of forward()'s result to that of its argument; both may be undefined.
+  std::function<Tensor(int64_t pass, const Tensor& gradient)> backward;
+};
+
+/// Runs passes in the order 1F1B (PipeDream-Flush, arXiv:2104.04473): a stage starts with one forward for each stage
+/// after it, then alternates between forward and backward. So it keeps the activations of at most as many passes as
+/// there are stages from it to the end. Backwards run in the order of the passes. `stages` connects the stages; null:
+/// one.
+void run_one_forward_one_backward(comm::Communicator* stages, const StagePasses& passes);
+
+/// Most passes whose activations a stage keeps at once.
+int64_t passes_in_flight(const arch::PipelineStage& stage, int64_t passes);
+
+/// hidden() of a model divided into stages, without gradient: the result on the last stage, undefined on others. Every
+/// stage calls it with the same arguments. `stages` null: the model has one stage.
+Tensor staged_hidden(nn::Model& model, comm::Communicator* stages, const Tensor& ids, const nn::RunOptions& run);
+/// The cross entropy in the same way.
+Tensor staged_cross_entropy(nn::Model& model, comm::Communicator* stages, const Tensor& ids, const Tensor& targets,
+                            const nn::RunOptions& run);
+
+}  // namespace lamina::train

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lamina/autograd/tape.h"
+#include "lamina/comm/communicator.h"
+#include "lamina/train/gradient_reducer.h"
+#include "lamina/train/recipe.h"
+#include "lamina/train/sharded_weights.h"
+
+namespace lamina::train {
+
+/// Parameters that the same ranks hold, each of which computes the gradients of its own tokens: data-parallel ranks, or
+/// for experts those of them that hold the same experts. Sums their gradients. With ZeRO a rank updates its pieces
+/// only.
+class Replicas {
+ public:
+  /// `parameters` are watched by `tape` with wide gradients (accumulation_type). `sharded`: see ParallelUpdate.
+  Replicas(Tape& tape, NamedTensors parameters, const Recipe& recipe, std::shared_ptr<comm::Communicator> ranks,
+           ShardedWeights* sharded);
+
+  comm::Communicator& ranks() const { return *ranks_; }
+  const NamedTensors& parameters() const { return parameters_; }
+  const ShardPlan& plan() const { return plan_; }
+  GradientReducer& reducer() { return *reducer_; }
+
+  bool divides_state() const { return zero_ > 0 && ranks_->size() > 1; }       ///< ZeRO-1 or 2
+  bool divides_gradients() const { return zero_ >= 2 && ranks_->size() > 1; }  ///< ZeRO-2
+  /// What this rank updates of a parameter: itself, a flat slice, or nothing.
+  Tensor piece(size_t parameter) const;
+  /// Gradient of piece(); undefined if no rank has one.
+  Tensor gradient(size_t parameter) const;
+  /// After the passes of an update: which parameters have a gradient on any rank. defined[i] is that of parameter i.
+  void set_defined(std::vector<bool> defined) { defined_ = std::move(defined); }
+  bool is_defined(size_t parameter) const { return defined_.empty() || defined_[parameter]; }  ///< see set_defined()
+
+  /// A flat part [begin, begin + numel) of a parameter's gradient.
+  struct GradientPart {
+    int64_t begin = 0;
+    Tensor values;  ///< [count]; undefined: nothing
+  };
+  /// What this rank has of a gradient: all of it, or with divides_gradients() its piece.
+  GradientPart own_gradient(size_t parameter) const;
+  /// After the optimizer: every rank gets the pieces that others updated.
+  void share_parameters() const;
+
+ private:
+  NamedTensors parameters_;
+  int64_t zero_;
+  std::shared_ptr<comm::Communicator> ranks_;
+  ShardPlan plan_;
+  std::unique_ptr<GradientReducer> reducer_;
+  std::vector<bool> defined_;
+};
+
+}  // namespace lamina::train
