@@ -32,12 +32,13 @@ class BeamSearch {
   BeamSearch(nn::Model& model, std::span<const TokenId> prompt, const BeamOptions& options)
       : model_(model),
         options_(options),
-        prompt_(prompt),
+        source_(model.spec().encoder ? prompt : std::span<const TokenId>()),
+        prompt_(decoder_prompt(model, prompt)),
         room_(std::min(options.max_tokens, (options.context > 0 ? options.context : model.spec().context) -
-                                               static_cast<int64_t>(prompt.size()))),
+                                               static_cast<int64_t>(prompt_.size()))),
         vocab_(options.vocab_size > 0 ? std::min(options.vocab_size, model.spec().vocab_size)
                                       : model.spec().vocab_size),
-        cache_(model.make_cache(options.beams, static_cast<int64_t>(prompt.size()) + room_, options.cache_dtype)) {}
+        cache_(model.make_cache(options.beams, static_cast<int64_t>(prompt_.size()) + room_, options.cache_dtype)) {}
 
   std::vector<BeamAnswer> run() {
     // The first step extends one beam, the prompt; the others start as copies of it that are worth nothing.
@@ -59,7 +60,17 @@ class BeamSearch {
   }
 
  private:
+  /// First tokens of the decoder: the prompt, or the start token if an encoder reads the prompt.
+  static std::vector<TokenId> decoder_prompt(const nn::Model& model, std::span<const TokenId> prompt) {
+    if (model.spec().encoder) return {static_cast<TokenId>(model.spec().encoder->start_token)};
+    return {prompt.begin(), prompt.end()};
+  }
+
   std::vector<float> prompt_logits() {
+    if (!source_.empty()) {
+      const std::vector<int64_t> source(source_.begin(), source_.end());
+      model_.read_source(Tensor::from(source, {1, static_cast<int64_t>(source.size())}, model_.device()), cache_);
+    }
     const std::vector<int64_t> ids(prompt_.begin(), prompt_.end());
     nn::ModelCache first = cache_.rows(0, 1);
     const Tensor logits =
@@ -156,7 +167,8 @@ class BeamSearch {
 
   nn::Model& model_;
   const BeamOptions& options_;
-  std::span<const TokenId> prompt_;
+  std::span<const TokenId> source_;  // what an encoder reads; empty: no encoder
+  std::vector<TokenId> prompt_;      // of the decoder
   int64_t room_;
   int64_t vocab_;
   nn::ModelCache cache_;

@@ -41,6 +41,7 @@ struct BeamAnswer {
 
 /// Searches for the continuation with the highest score, keeping `beams` candidates at each step. All beams share one
 /// batch of the KV cache; the prompt is computed once. Deterministic: equal scores are ordered by beam, then by id.
+/// An encoder–decoder reads the prompt with its encoder, once, and answers follow the decoder's start token.
 /// Returns the best answers, best first. Throws Error if the prompt is empty or leaves no room in the context.
 std::vector<BeamAnswer> beam_search(nn::Model& model, std::span<const text::TokenId> prompt,
                                     const BeamOptions& options);

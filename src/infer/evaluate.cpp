@@ -92,6 +92,25 @@ void check(std::span<const text::TokenId> ids, int64_t vocab, int64_t context, i
   }
 }
 
+/// Neighbours [windows, chunks, neighbours, length] of windows of `length` tokens; undefined if no chunk is complete.
+Tensor neighbours_of(const nn::Model& model, std::span<const text::TokenId> ids, std::span<const Window> windows,
+                     const NeighboursOf& find) {
+  LAMINA_CHECK(model.spec().retrieval, "evaluate: neighbours for an architecture without retrieval; leave them out");
+  const arch::Retrieval& retrieval = *model.spec().retrieval;
+  const int64_t chunks = windows[0].length / retrieval.chunk;
+  if (chunks == 0) return {};
+  std::vector<int64_t> all;
+  for (const Window& window : windows) {
+    for (int64_t c = 0; c < chunks; ++c) {
+      const auto first = static_cast<size_t>(window.begin + c * retrieval.chunk);
+      const std::vector<int64_t> found = find(ids.subspan(first, static_cast<size_t>(retrieval.chunk)));
+      all.insert(all.end(), found.begin(), found.end());
+    }
+  }
+  return Tensor::from(all, {static_cast<int64_t>(windows.size()), chunks, retrieval.neighbours, retrieval.length},
+                      model.device());
+}
+
 }  // namespace
 
 double Evaluation::perplexity() const { return std::exp(loss()); }
@@ -119,7 +138,9 @@ void each_window_batch(nn::Model& model, std::span<const text::TokenId> ids, con
       batch.targets.insert(batch.targets.end(), begin + 1, begin + 1 + length);
     }
     const auto rows = static_cast<int64_t>(batch.windows.size());
-    const Tensor hidden = model.hidden(Tensor::from(inputs, {rows, length}, model.device()));
+    nn::RunOptions run;
+    if (options.neighbours) run.neighbours = neighbours_of(model, ids, batch.windows, options.neighbours);
+    const Tensor hidden = model.hidden(Tensor::from(inputs, {rows, length}, model.device()), run);
     batch.states = hidden.reshape({rows * length, hidden.dim(2)});
     take(batch);
     at = end;

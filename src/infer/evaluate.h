@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "lamina/infer/chunk_retriever.h"
 #include "lamina/nn/model.h"
 #include "lamina/text/tokenizer.h"
 
@@ -22,6 +23,8 @@ struct EvaluateOptions {
   std::vector<int64_t> lengths;
   /// Neighbours to interpolate predictions with (infer/knn.h); null: none.
   std::shared_ptr<const KnnLm> knn;
+  /// Finds the neighbours of the chunks of each window, for a model with retrieval; empty: none.
+  NeighboursOf neighbours;
   /// Called with the number of tokens done and in total.
   std::function<void(int64_t done, int64_t all)> progress;
 };

@@ -10,10 +10,12 @@ std::string generate_text(LoadedModel& model, const std::string& prompt, Generat
   options.stop_tokens.insert(options.stop_tokens.end(), model.stop_tokens.begin(), model.stop_tokens.end());
   if (options.sampler.vocab_size == 0) options.sampler.vocab_size = tokenizer.vocab_size();
   text::UnknownCharacters unknown;
-  const std::vector<text::TokenId> ids = prompt_ids(tokenizer, prompt, &unknown);
+  const bool reads_source = model.model->spec().encoder.has_value();
+  const std::vector<text::TokenId> ids =
+      reads_source ? source_ids(tokenizer, prompt, &unknown) : prompt_ids(tokenizer, prompt, &unknown);
 
   TextStream stream(tokenizer, stops);
-  stream.see_prompt(ids);
+  if (!reads_source) stream.see_prompt(ids);
   std::string text;
   const auto take = [&](const std::string& piece) {
     text += piece;

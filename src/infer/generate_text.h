@@ -11,7 +11,8 @@ namespace lamina::infer {
 /// Called with each piece of generated text as soon as it is final: whole characters only.
 using OnText = std::function<void(const std::string& piece)>;
 
-/// Continues `prompt` and returns the generated text without the prompt. It ends at options.max_tokens, at one of the
+/// Continues `prompt`, or answers it if the model is an encoder–decoder (source_ids), and returns the generated text
+/// without the prompt. It ends at options.max_tokens, at one of the
 /// model's stop tokens or of options.stop_tokens, or before the first of `stops`. Ids that the tokenizer lacks are
 /// never sampled. Characters of the prompt that the vocabulary lacks are skipped, or replaced by its unknown token.
 /// Throws Error if the model has no tokenizer.

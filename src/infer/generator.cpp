@@ -34,8 +34,15 @@ void check_options(const GenerateOptions& options) {
                "; expected a positive number, or 0 for none");
   LAMINA_CHECK(options.draft_tokens >= 0, "generate: drafts of ", options.draft_tokens,
                " tokens; expected a positive number, or 0 for none");
-  LAMINA_CHECK(!options.knn || (options.cache && !options.mask && options.draft_tokens == 0),
+  LAMINA_CHECK(!options.knn || (options.cache && !options.mask && options.draft_tokens == 0 && !options.draft_model),
                "generate: neighbours (knn) need the KV cache and exclude grammars and drafted tokens; leave these out");
+}
+
+void check_neighbours(const nn::Model& model, const GenerateOptions& options) {
+  if (!options.neighbours) return;
+  LAMINA_CHECK(model.spec().retrieval, "generate: neighbours for an architecture without retrieval; leave them out");
+  LAMINA_CHECK(!options.knn && !options.mask && options.draft_tokens == 0 && !options.draft_model,
+               "generate: retrieval by chunks excludes knn, grammars and drafted tokens; leave these out");
 }
 
 int64_t context_of(const nn::Model& model, int64_t given) { return given > 0 ? given : model.spec().context; }
@@ -102,6 +109,85 @@ NextLogits logits_with_neighbors(nn::Model& model, const GenerateOptions& option
   };
 }
 
+/// Neighbours [1, chunks, neighbours, length] of the chunks that end in tokens [begin, ids.size()); undefined: none do.
+Tensor neighbours_from(const nn::Model& model, const std::vector<TokenId>& ids, size_t begin,
+                       const NeighboursOf& find) {
+  const arch::Retrieval& retrieval = *model.spec().retrieval;
+  const auto chunk = static_cast<size_t>(retrieval.chunk);
+  std::vector<int64_t> all;
+  const size_t first = begin / chunk;
+  const size_t end = ids.size() / chunk;
+  for (size_t c = first; c < end; ++c) {
+    const std::vector<int64_t> found = find(std::span(ids).subspan(c * chunk, chunk));
+    all.insert(all.end(), found.begin(), found.end());
+  }
+  if (all.empty()) return {};
+  return Tensor::from(all, {1, static_cast<int64_t>(end - first), retrieval.neighbours, retrieval.length},
+                      model.device());
+}
+
+/// Logits of a model with retrieval.
+NextLogits logits_with_retrieval(nn::Model& model, const GenerateOptions& options, int64_t capacity) {
+  const auto last_of = [cap = options.logit_cap](const Tensor& logits) {
+    std::vector<float> last = logits.slice(1, logits.dim(1) - 1, 1).to(DType::f32).to_vector<float>();
+    if (cap > 0) cap_logits(last, cap);
+    return last;
+  };
+  const auto tensor = [&model](const std::vector<TokenId>& ids, size_t begin) {
+    const std::vector<int64_t> wide(ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end());
+    return Tensor::from(wide, {1, static_cast<int64_t>(wide.size())}, model.device());
+  };
+  if (!options.cache) {
+    return [&model, last_of, tensor, find = options.neighbours](const std::vector<TokenId>& ids) {
+      nn::RunOptions run;
+      run.neighbours = neighbours_from(model, ids, 0, find);
+      return last_of(model.logits(tensor(ids, 0), run));
+    };
+  }
+  auto cache = std::make_shared<nn::ModelCache>(model.make_cache(1, capacity, options.cache_dtype));
+  return [&model, last_of, tensor, cache, find = options.neighbours,
+          done = size_t{0}](const std::vector<TokenId>& ids) mutable {
+    nn::CachedOptions last;
+    last.last_only = true;
+    last.neighbours = neighbours_from(model, ids, done, find);
+    const Tensor fresh = tensor(ids, done);
+    done = ids.size();
+    return last_of(model.cached_logits(fresh, *cache, last));
+  };
+}
+
+/// Logits of an encoder–decoder. The encoder and the keys and values of its output are computed once, with the first
+/// token.
+NextLogits logits_from_source(nn::Model& model, const std::vector<TokenId>& source, const GenerateOptions& options,
+                              int64_t capacity) {
+  const auto tensor = [&model](auto begin, auto end) {
+    const std::vector<int64_t> wide(begin, end);
+    return Tensor::from(wide, {1, static_cast<int64_t>(wide.size())}, model.device());
+  };
+  nn::RunOptions run;
+  run.source = tensor(source.begin(), source.end());
+  if (!options.cache) {
+    return [&model, tensor, run, cap = options.logit_cap](const std::vector<TokenId>& ids) {
+      const Tensor logits = model.logits(tensor(ids.begin(), ids.end()), run);
+      std::vector<float> last = logits.slice(1, logits.dim(1) - 1, 1).to(DType::f32).to_vector<float>();
+      if (cap > 0) cap_logits(last, cap);
+      return last;
+    };
+  }
+  auto cache = std::make_shared<nn::ModelCache>(model.make_cache(1, capacity, options.cache_dtype));
+  return
+      [&model, tensor, run, cache, cap = options.logit_cap, done = size_t{0}](const std::vector<TokenId>& ids) mutable {
+        if (done == 0) model.read_source(run.source, *cache);
+        nn::CachedOptions last;
+        last.last_only = true;
+        const Tensor fresh = tensor(ids.begin() + static_cast<std::ptrdiff_t>(done), ids.end());
+        done = ids.size();
+        std::vector<float> logits = model.cached_logits(fresh, *cache, last).to(DType::f32).to_vector<float>();
+        if (cap > 0) cap_logits(logits, cap);
+        return logits;
+      };
+}
+
 /// Continues one prompt, token by token.
 Generation continue_row(std::vector<TokenId> ids, size_t row, const GenerateOptions& options, const OnToken& on_token,
                         int64_t context, const NextLogits& next_logits) {
@@ -127,6 +213,22 @@ Generation continue_row(std::vector<TokenId> ids, size_t row, const GenerateOpti
   }
 }
 
+std::vector<Generation> generate_from_sources(nn::Model& model, const std::vector<std::vector<TokenId>>& sources,
+                                              const GenerateOptions& options, const OnToken& on_token,
+                                              int64_t context) {
+  LAMINA_CHECK(!options.knn && !options.mask && options.draft_tokens == 0,
+               "generate: grammars, neighbours (knn) and drafted tokens are not supported for encoder–decoders; leave "
+               "them out");
+  const std::vector<TokenId> start{static_cast<TokenId>(model.spec().encoder->start_token)};
+  const int64_t capacity = std::min(context, options.max_tokens + 1);
+  std::vector<Generation> answers;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    answers.push_back(
+        continue_row(start, i, options, on_token, context, logits_from_source(model, sources[i], options, capacity)));
+  }
+  return answers;
+}
+
 }  // namespace
 
 std::vector<Generation> generate(nn::Model& model, const std::vector<std::vector<TokenId>>& prompts,
@@ -139,13 +241,16 @@ std::vector<Generation> generate(nn::Model& model, const std::vector<std::vector
     check_prompt(prompts[i], i, model.spec().vocab_size, context);
     longest = std::max(longest, static_cast<int64_t>(prompts[i].size()));
   }
+  if (model.spec().encoder) return generate_from_sources(model, prompts, options, on_token, context);
   std::vector<Generation> answers(prompts.size());
-  if (!options.cache || options.knn) {
+  check_neighbours(model, options);
+  if (!options.cache || options.knn || options.neighbours) {
     for (size_t i = 0; i < prompts.size(); ++i) {
       const int64_t capacity = std::min(context, static_cast<int64_t>(prompts[i].size()) + options.max_tokens);
       answers[i] = continue_row(prompts[i], i, options, on_token, context,
-                                options.knn ? logits_with_neighbors(model, options, capacity)
-                                            : logits_without_cache(model, options.logit_cap));
+                                options.neighbours ? logits_with_retrieval(model, options, capacity)
+                                : options.knn      ? logits_with_neighbors(model, options, capacity)
+                                                   : logits_without_cache(model, options.logit_cap));
     }
     return answers;
   }
@@ -159,7 +264,8 @@ std::vector<Generation> generate(nn::Model& model, const std::vector<std::vector
   engine_options.rows = runner.rows;
   engine_options.max_waiting = count;
   engine_options.draft_tokens = options.draft_tokens;
-  Engine engine(std::make_unique<ModelRunner>(model, runner), engine_options);
+  std::unique_ptr<StepRunner> draft = draft_runner(options.draft_model, runner, engine_options.draft_rows);
+  Engine engine(std::make_unique<ModelRunner>(model, runner), engine_options, std::move(draft));
   for (size_t i = 0; i < prompts.size(); ++i) {
     engine.submit(request_of(prompts[i], options, context, i, model.spec().vocab_size),
                   collect_into(answers[i], i, on_token));
@@ -168,7 +274,8 @@ std::vector<Generation> generate(nn::Model& model, const std::vector<std::vector
   return answers;
 }
 
-Session::Session(nn::Model& model, int64_t context, std::optional<DType> cache_dtype, int64_t draft_tokens)
+Session::Session(nn::Model& model, int64_t context, std::optional<DType> cache_dtype, int64_t draft_tokens,
+                 nn::Model* draft_model)
     : model_(model), context_(context_of(model, context)) {
   ModelRunnerOptions runner;
   runner.rows = 1;
@@ -177,14 +284,16 @@ Session::Session(nn::Model& model, int64_t context, std::optional<DType> cache_d
   EngineOptions options;
   options.rows = 1;
   options.draft_tokens = draft_tokens;
-  engine_ = std::make_unique<Engine>(std::make_unique<ModelRunner>(model, runner), options);
+  std::unique_ptr<StepRunner> draft = draft_runner(draft_model, runner, options.draft_rows);
+  engine_ = std::make_unique<Engine>(std::make_unique<ModelRunner>(model, runner), options, std::move(draft));
 }
 
 Session::~Session() = default;
 
 Generation Session::turn(std::span<const TokenId> ids, const GenerateOptions& options, const OnToken& on_token) {
   check_options(options);
-  LAMINA_CHECK(!options.knn, "generate: a session cannot use neighbours (knn); generate each answer by itself");
+  LAMINA_CHECK(!options.knn && !options.neighbours,
+               "generate: a session cannot use neighbours; generate each answer by itself");
   std::vector<TokenId> all = ids_;
   all.insert(all.end(), ids.begin(), ids.end());
   LAMINA_CHECK(!all.empty(), "generate: nothing to read; give some text");

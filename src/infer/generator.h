@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "lamina/infer/chunk_retriever.h"
 #include "lamina/infer/engine/engine.h"
 #include "lamina/infer/sampler.h"
 #include "lamina/nn/model.h"
@@ -25,13 +26,19 @@ struct GenerateOptions {
   bool cache = true;
   /// Type of the KV cache; default: the weights' type. Ignored by Session, which sets its own.
   std::optional<DType> cache_dtype;
-  /// Maximum number of tokens drafted by prompt lookup; 0: no speculation. The answers are the same.
+  /// Speculative decoding: a smaller model with the same tokenizer, which must outlive the call. Null: prompt lookup.
+  /// The answers are the same. Ignored by Session, which sets its own.
+  nn::Model* draft_model = nullptr;
+  /// Maximum number of tokens drafted at once, as EngineOptions::draft_tokens.
   int64_t draft_tokens = 0;
   /// Limits the tokens of every answer (grammar_mask); empty: no limits. Needs the KV cache.
   std::shared_ptr<const TokenMask> mask;
   /// Neighbours to interpolate predictions with (infer/knn.h); null: none. Rows are then computed one after the other.
-  /// Not together with `mask` or `draft_tokens`, and not in a Session.
+  /// Not together with `mask`, `draft_tokens` or `draft_model`, and not in a Session.
   std::shared_ptr<const KnnLm> knn;
+  /// Finds the neighbours of each chunk when it is complete, for a model with retrieval; empty: it generates as a plain
+  /// decoder. Rows are then computed one after the other. Excludes the same options as `knn`, and `knn`.
+  NeighboursOf neighbours;
 };
 
 /// The answer to one prompt.
@@ -47,15 +54,20 @@ using OnToken = std::function<bool(size_t row, text::TokenId id)>;
 /// beginning share it, and rows that end make room. Row i samples from random stream i of the seed (seed_of_stream), so
 /// its answer does not depend on the other rows (except for rounding in matrix products). Throws Error if a prompt is
 /// empty, has a token outside the vocabulary, or leaves no room in the context.
+///
+/// An encoder–decoder reads each prompt with its encoder, once, and its answer follows the decoder's start token. The
+/// context then limits prompt and answer apart. Its rows are computed one after the other; not with `mask`, `knn` or
+/// `draft_tokens`.
 std::vector<Generation> generate(nn::Model& model, const std::vector<std::vector<text::TokenId>>& prompts,
                                  const GenerateOptions& options, const OnToken& on_token = {});
 
 /// A conversation that keeps its KV cache between turns.
 class Session {
  public:
-  /// `context` 0: the architecture's. `cache_dtype` and `draft_tokens` as in GenerateOptions.
+  /// `context` 0: the architecture's. `cache_dtype`, `draft_tokens` and `draft_model` as in GenerateOptions; the models
+  /// must outlive the session.
   explicit Session(nn::Model& model, int64_t context = 0, std::optional<DType> cache_dtype = {},
-                   int64_t draft_tokens = 0);
+                   int64_t draft_tokens = 0, nn::Model* draft_model = nullptr);
   ~Session();
 
   /// Appends `ids` to the conversation and generates the answer.

@@ -110,7 +110,7 @@ bool has_gradients(const io::SafetensorsFile& golden) {
                      [](const std::string& name) { return name.starts_with(kGradient); });
 }
 
-/// What a golden file gives to a model.
+/// Model inputs of a golden file.
 struct GoldenInputs {
   Tensor ids;  ///< of the decoder, if there is an encoder
   Tensor targets;
@@ -120,7 +120,7 @@ struct GoldenInputs {
 void check_global_tokens(const nn::Model& model, const Tensor& mask) {
   int64_t expected = 0;
   for (const arch::WrittenBlock& written : arch::written_blocks(model.spec())) {
-    const auto* a = std::get_if<arch::Attention>(&written.block->mixer);
+    const auto* a = arch::attention_of(written.block->mixer);
     const auto* pattern = a == nullptr ? nullptr : std::get_if<arch::LongformerPattern>(&a->pattern);
     if (pattern != nullptr) expected = pattern->global_tokens;
   }
@@ -240,7 +240,7 @@ arch::ArchSpec with_global_tokens(arch::ArchSpec spec, const io::SafetensorsFile
   const auto count = std::count_if(first.begin(), first.end(), [](int64_t value) { return value != 0; });
   for (arch::LayerGroup& group : spec.layers) {
     for (arch::Block& block : group.pattern) {
-      auto* a = std::get_if<arch::Attention>(&block.mixer);
+      auto* a = arch::attention_of(block.mixer);
       auto* pattern = a == nullptr ? nullptr : std::get_if<arch::LongformerPattern>(&a->pattern);
       if (pattern != nullptr) pattern->global_tokens = count;
     }

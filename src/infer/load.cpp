@@ -31,12 +31,30 @@ std::vector<text::TokenId> stop_tokens(const io::Checkpoint& checkpoint, const t
   }
   if (tokenizer != nullptr) {
     if (tokenizer->eos()) ids.push_back(*tokenizer->eos());
-    // BOS starts a new text, so it ends this one.
-    if (tokenizer->bos()) ids.push_back(*tokenizer->bos());
+    // BOS starts a new text, so it ends this one. An encoder–decoder may begin its answer with it.
+    if (tokenizer->bos() && !checkpoint.spec.encoder) ids.push_back(*tokenizer->bos());
   }
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
+}
+
+/// This rank's shards of the checkpoint's tensors. Divided rows stay in the mapped file.
+nn::StateDict own_tensors(const nn::Model& model, const nn::StateDict& whole) {
+  if (!model.parallel()) return whole;
+  nn::StateDict own;
+  for (const auto& [name, tensor] : whole) {
+    const auto found = model.shards().find(name);
+    if (found == model.shards().end()) {
+      own.push_back({name, tensor});  // adopt_state_dict reports it
+      continue;
+    }
+    const arch::Shard& shard = found->second;
+    LAMINA_CHECK(tensor.shape() == Shape{std::span<const int64_t>(shard.whole_shape)}, name, " is ", tensor.shape(),
+                 "; expected ", Shape{std::span<const int64_t>(shard.whole_shape)});
+    if (shard.count > 0) own.push_back({name, tensor.slice(shard.axis, shard.begin, shard.count).contiguous()});
+  }
+  return own;
 }
 
 }  // namespace
@@ -45,8 +63,11 @@ LoadedModel load_model(const std::string& path, const Device& device, const Load
   LoadedModel loaded;
   loaded.path = io::model_place(path);
   const io::Checkpoint checkpoint = io::read_model(loaded.path, device);
-  loaded.model = std::make_unique<nn::Model>(checkpoint.spec, Device::meta());
-  loaded.model->adopt_state_dict(checkpoint.tensors);
+  LAMINA_CHECK(!options.parallel || device.kind() == DeviceKind::cpu,
+               "several processes share a model on CPUs only yet", "; use --device cpu");
+  loaded.model =
+      std::make_unique<nn::Model>(checkpoint.spec, Device::meta(), nn::ModelOptions{.parallel = options.parallel});
+  loaded.model->adopt_state_dict(own_tensors(*loaded.model, checkpoint.tensors));
   const std::string tokenizer = options.tokenizer.empty() ? text::tokenizer_of_model(loaded.path) : options.tokenizer;
   if (!tokenizer.empty()) {
     loaded.tokenizer = text::load_tokenizer(tokenizer);
@@ -63,10 +84,32 @@ LoadedModel load_model(const std::string& path, const Device& device, const Load
   return loaded;
 }
 
+void check_draft(const LoadedModel& target, const LoadedModel& draft) {
+  if (target.tokenizer && draft.tokenizer) {
+    LAMINA_CHECK(tokenizer_fingerprint(*target.tokenizer) == tokenizer_fingerprint(*draft.tokenizer), "draft model ",
+                 draft.path, ": its tokenizer (", draft.tokenizer->vocab_size(), " tokens) is not that of ",
+                 target.path, " (", target.tokenizer->vocab_size(),
+                 " tokens); give a draft model that was trained with the same tokenizer");
+    return;
+  }
+  LAMINA_CHECK(target.model->spec().vocab_size == draft.model->spec().vocab_size, "draft model ", draft.path,
+               ": its vocabulary has ", draft.model->spec().vocab_size, " tokens, that of ", target.path, " has ",
+               target.model->spec().vocab_size, "; give a draft model with the same tokenizer");
+}
+
 const text::Tokenizer& require_tokenizer(const LoadedModel& model) {
   LAMINA_CHECK(model.tokenizer != nullptr, model.path,
                ": no tokenizer.json, vocab.json or tokenizer.model lies beside it; give one with --tokenizer PATH");
   return *model.tokenizer;
+}
+
+std::vector<text::TokenId> source_ids(const text::Tokenizer& tokenizer, const std::string& text,
+                                      text::UnknownCharacters* unknown) {
+  std::vector<text::TokenId> ids;
+  if (tokenizer.bos()) ids.push_back(*tokenizer.bos());
+  tokenizer.encode(text, ids, /*special=*/true, unknown);
+  if (tokenizer.eos()) ids.push_back(*tokenizer.eos());
+  return ids;
 }
 
 std::vector<text::TokenId> prompt_ids(const text::Tokenizer& tokenizer, const std::string& text,

@@ -26,6 +26,8 @@ struct LoadOptions {
   std::string tokenizer;      ///< a file or folder; empty: search beside the weights
   nn::WeightFormats weights;  ///< formats to convert the projections to; default: as stored
   bool fingerprint = false;   ///< compute LoadedModel::fingerprint
+  /// Ranks that hold the model together; each loads its shards. Null: this process loads all of it.
+  std::shared_ptr<const nn::TensorParallel> parallel = nullptr;
 };
 
 /// Loads a model in any format of io::read_model, or from the folder of a training run (`best`, else `last`). Weights
@@ -33,8 +35,17 @@ struct LoadOptions {
 /// model that is one file.
 LoadedModel load_model(const std::string& path, const Device& device, const LoadOptions& options = {});
 
+/// Throws Error unless `draft` can draft tokens for `target`: both have the same tokenizer. A model without one must
+/// have a vocabulary of the same size.
+void check_draft(const LoadedModel& target, const LoadedModel& draft);
+
 /// Returns the tokenizer. If there is none, throws an Error that says what to give.
 const text::Tokenizer& require_tokenizer(const LoadedModel& model);
+
+/// The ids of `text` as the source of an encoder–decoder: between the BOS and EOS tokens that the tokenizer has.
+/// Special tokens written in the text, such as sentinels, become their ids. `unknown` as in text::Tokenizer::encode.
+std::vector<text::TokenId> source_ids(const text::Tokenizer& tokenizer, const std::string& text,
+                                      text::UnknownCharacters* unknown = nullptr);
 
 /// The ids of `text`, after the BOS token if the tokenizer has one. `unknown` as in text::Tokenizer::encode.
 std::vector<text::TokenId> prompt_ids(const text::Tokenizer& tokenizer, const std::string& text,

@@ -16,6 +16,7 @@ using text::TokenId;
 
 struct ServedAnswer {
   std::vector<TokenId> ids;
+  std::vector<float> logprobs;
   std::vector<infer::ScoredToken> prompt;
   int64_t cached = 0;
 };
@@ -24,7 +25,10 @@ using ServedAnswers = std::map<std::pair<RequestId, int64_t>, ServedAnswer>;
 infer::Listener serve_into(ServedAnswers& answers) {
   return [&answers](const infer::Update& update) {
     ServedAnswer& to = answers[{update.request, update.answer}];
-    for (const infer::ScoredToken& token : update.tokens) to.ids.push_back(token.id);
+    for (const infer::ScoredToken& token : update.tokens) {
+      to.ids.push_back(token.id);
+      to.logprobs.push_back(token.logprob);
+    }
     to.prompt.insert(to.prompt.end(), update.prompt.begin(), update.prompt.end());
     to.cached = update.cached_tokens;
     return true;
@@ -60,7 +64,8 @@ ServedAnswers served_alone(nn::Model& model, const Request& request) {
 
 TEST(engine_with_models, a_request_gets_the_tokens_it_gets_alone) {
   const Device device = Device::cpu(2);
-  for (const char* preset : {"llama-tiny", "gemma-2-tiny", "hybrid-tiny", "mamba2-tiny", "deepseek-tiny"}) {
+  for (const char* preset : {"llama-tiny", "gemma-2-tiny", "hybrid-tiny", "mamba2-tiny", "deepseek-tiny",
+                             "falcon-h1-tiny", "lfm2-tiny", "recurrent-gemma-tiny"}) {
     SCOPED_TRACE(preset);
     nn::Model model(arch::resolve(arch::load_preset(preset)), device);
     scramble(model);
@@ -88,6 +93,56 @@ TEST(engine_with_models, a_request_gets_the_tokens_it_gets_alone) {
     EXPECT_GT(engine.stats().cached_tokens, 0);
     if (std::string(preset) == "llama-tiny") {
       EXPECT_GT(engine.stats().preemptions, 0);
+    }
+  }
+}
+
+std::unique_ptr<nn::Model> tiny_model(const char* preset, const Device& device, bool rounded) {
+  auto model = std::make_unique<nn::Model>(arch::resolve(arch::load_preset(preset)), device);
+  scramble(*model);
+  if (rounded) model->store_weights(nn::parse_weight_formats("q8"));
+  return model;
+}
+
+/// Tokens are the same with and without drafts, alone and in a batch. Log-probabilities are, up to the rounding of
+/// products with another number of rows.
+TEST(engine_with_models, a_draft_model_changes_no_token_and_no_log_probability) {
+  const Device device = Device::cpu(2);
+  for (const char* preset : {"llama-tiny", "gemma-2-tiny", "hybrid-tiny", "mamba2-tiny", "falcon-h1-tiny"}) {
+    const auto model = tiny_model(preset, device, false);
+    for (const char* small : {preset, "llama-tiny", "mamba2-tiny"}) {
+      SCOPED_TRACE(std::string(preset) + " with drafts of " + small);
+      // Drafts of the rounded target are mostly right, those of another model mostly wrong.
+      const auto draft = tiny_model(small, device, true);
+      for (const int64_t rows : {1, 5}) {
+        infer::ModelRunnerOptions options{.rows = rows, .context = 96, .page_size = 16};
+        infer::Engine engine(std::make_unique<infer::ModelRunner>(*model, options), {.step_tokens = 64},
+                             infer::draft_runner(draft.get(), options, rows));
+        ServedAnswers answers;
+        std::map<RequestId, Request> requests;
+        for (uint64_t i = 0; i < 6; ++i) {
+          Request request = tiny_request(i);
+          request.max_tokens = 24;
+          request.logprobs = 0;
+          requests[engine.submit(request, serve_into(answers))] = request;
+        }
+        engine.run_until_idle();
+        for (const auto& [id, request] : requests) {
+          for (const auto& [key, alone] : served_alone(*model, request)) {
+            const ServedAnswer& answer = answers[{id, key.second}];
+            ASSERT_EQ(answer.ids, alone.ids) << "request " << id << ", answer " << key.second;
+            for (size_t i = 0; i < alone.logprobs.size(); ++i) {
+              EXPECT_NEAR(answer.logprobs[i], alone.logprobs[i], 2e-5) << "token " << i;
+            }
+          }
+        }
+        EXPECT_EQ(engine.stats().pages_used, 0);
+        EXPECT_EQ(engine.stats().states_used, 0);
+        EXPECT_GT(engine.stats().drafted, 0);
+        if (small == preset) {
+          EXPECT_GT(engine.stats().acceptance(), 0.5);
+        }
+      }
     }
   }
 }

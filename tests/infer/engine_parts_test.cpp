@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <condition_variable>
 #include <future>
+#include <mutex>
 #include <thread>
 
 #include "infer/fake_runner.h"
@@ -158,30 +160,26 @@ TEST(fair_queue, a_preempted_answer_keeps_its_turn) {
 }
 
 TEST(prompt_lookup, continues_the_last_occurrence) {
-  PromptLookup lookup(8);
+  PromptLookup lookup;
   std::vector<TokenId> tokens{1, 2, 3, 4, 5, 1, 2, 3, 6, 7, 9, 1, 2, 3};
   lookup.append(tokens);
   EXPECT_EQ(lookup.draft(tokens, 2), (std::vector<TokenId>{6, 7}));
   tokens = {1, 2, 3, 4};
-  EXPECT_TRUE(PromptLookup(8).draft(tokens, 4).empty());
-  PromptLookup cycle(8);
+  EXPECT_TRUE(PromptLookup().draft(tokens, 4).empty());
+  PromptLookup cycle;
   tokens = {5, 5, 5, 5, 5};
   cycle.append(tokens);
-  EXPECT_EQ(cycle.draft(tokens, 8), std::vector<TokenId>(static_cast<size_t>(cycle.length()), 5));
+  EXPECT_EQ(cycle.draft(tokens, 8), std::vector<TokenId>(8, 5));
 }
 
-TEST(prompt_lookup, the_draft_length_follows_the_acceptance) {
-  PromptLookup lookup(12);
-  for (int i = 0; i < 20; ++i) lookup.measure(lookup.length(), lookup.length());
-  EXPECT_EQ(lookup.length(), 12);
-  for (int i = 0; i < 40 && lookup.length() > 0; ++i) lookup.measure(lookup.length(), 0);
-  EXPECT_EQ(lookup.length(), 0);  // paused
-  std::vector<TokenId> tokens;
-  for (int i = 0; i < 30; ++i) {
-    tokens.push_back(1);
-    lookup.append(tokens);
-  }
-  EXPECT_GT(lookup.length(), 0);  // tried again
+TEST(draft_length, follows_the_acceptance) {
+  DraftLength draft(12);
+  for (int i = 0; i < 20; ++i) draft.measure(draft.length(), draft.length());
+  EXPECT_EQ(draft.length(), 12);
+  for (int i = 0; i < 40 && draft.length() > 0; ++i) draft.measure(draft.length(), 0);
+  EXPECT_EQ(draft.length(), 0);  // paused
+  for (int i = 0; i < 30; ++i) draft.advance();
+  EXPECT_GT(draft.length(), 0);  // tried again
 }
 
 TEST(update_queue, merges_what_was_not_taken) {
@@ -278,6 +276,59 @@ TEST(engine_thread, cancels_what_nobody_reads_and_what_runs_at_the_end) {
     while (ended == 0 || engine.stats().running > 1) std::this_thread::yield();
   }
   EXPECT_EQ(finishes, (std::vector<Finish>{Finish::cancelled, Finish::cancelled}));
+}
+
+/// A runner whose steps wait for permission.
+class SteppedRunner : public FakeRunner {
+ public:
+  using FakeRunner::FakeRunner;
+  StepResult wait() override {
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return allowed_ >= waiting_; });
+    return FakeRunner::wait();
+  }
+  void allow_steps(int count) {
+    const std::lock_guard lock(mutex_);
+    allowed_ += count;
+    changed_.notify_all();
+  }
+  /// Waits until step `number`, from 1 on, is in progress.
+  void await_step(int number) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_ >= number; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int waiting_ = 0, allowed_ = 0;
+};
+
+TEST(engine_thread, a_cancel_frees_the_row_at_the_end_of_the_step_in_progress) {
+  FakeModel model = thread_model();
+  model.shape.pipelined = false;
+  auto owned = std::make_unique<SteppedRunner>(model);
+  SteppedRunner& runner = *owned;
+  EngineThread engine(std::move(owned), {.rows = 4});
+  Request request;
+  request.prompt = {1, 2, 3};
+  request.max_tokens = 50;
+  std::promise<void> ended;
+  const RequestId id = engine.submit(request, [&](const Update& update) {
+    if (update.finish == Finish::cancelled) ended.set_value();
+    return true;
+  });
+  runner.await_step(1);
+  runner.allow_steps(2);
+  runner.await_step(3);
+  engine.cancel(id);
+  runner.allow_steps(1);  // the step in progress, and none after it
+  ended.get_future().get();
+  while (engine.stats().running > 0) std::this_thread::yield();
+  EXPECT_EQ(engine.stats().pages_used, 0);
+  EXPECT_EQ(engine.stats().steps, 3);
 }
 
 TEST(engine_thread, runs_tasks_between_steps_while_idle_and_busy) {

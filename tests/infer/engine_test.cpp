@@ -32,10 +32,10 @@ struct Collected {
 };
 
 struct Harness {
-  explicit Harness(FakeModel fake, EngineOptions options = {}) : model(fake) {
+  explicit Harness(FakeModel fake, EngineOptions options = {}, std::unique_ptr<FakeRunner> draft = {}) : model(fake) {
     auto owned = std::make_unique<FakeRunner>(fake);
     runner = owned.get();
-    engine = std::make_unique<Engine>(std::move(owned), std::move(options));
+    engine = std::make_unique<Engine>(std::move(owned), std::move(options), std::move(draft));
   }
 
   RequestId submit(Request request) {
@@ -239,6 +239,108 @@ TEST(engine, speculation_changes_no_token) {
     }
   }
   EXPECT_LT(steps[1] * 3, steps[0] * 2);
+}
+
+FakeModel repetitive_model(const CacheShape& shape) {
+  FakeModel model{shape, true};
+  model.shape.vocab_size = 5;
+  return model;
+}
+
+Request repetitive_request(uint64_t seed, int64_t max_tokens) {
+  Request request = some_request(20, max_tokens);
+  for (TokenId& id : request.prompt) id %= 5;
+  request.sampler.seed = seed;
+  request.logprobs = static_cast<int64_t>(seed % 3) - 1;
+  if (seed == 3) request.mask = std::make_shared<FakeMask>(5);
+  return request;
+}
+
+/// Models with states roll them back; every kind of target takes drafts of every kind of draft model.
+TEST(engine, a_draft_model_changes_no_token) {
+  for (const CacheShape& shape : all_shapes()) {
+    const FakeModel target = repetitive_model(shape);
+    for (const CacheShape& draft_shape : all_shapes()) {
+      FakeModel draft = repetitive_model(draft_shape);
+      draft.salt = 2;
+      draft.shape.rows = 6;
+      Harness h(target, {.step_tokens = 64}, std::make_unique<FakeRunner>(draft));
+      std::map<RequestId, Request> requests;
+      for (uint64_t seed = 0; seed < 10; ++seed) {
+        const Request request = repetitive_request(seed, 60);
+        requests[h.submit(request)] = request;
+        for (int step = 0; step < 12; ++step) h.engine->step();
+      }
+      h.engine->run_until_idle();
+      for (const auto& [id, request] : requests) h.expect_oracle(id, request);
+      h.expect_no_leak();
+      EXPECT_GT(h.engine->stats().accepted * 2, h.engine->stats().drafted);
+      EXPECT_GT(h.engine->stats().draft_steps, 0);
+    }
+  }
+}
+
+TEST(engine, a_draft_model_saves_steps_and_pauses_if_it_is_wrong) {
+  const FakeModel target = repetitive_model(fake_shape({{0, 400, 1}}));
+  FakeModel wrong{target.shape, false, 3};
+  int64_t steps[3] = {};
+  int64_t draft_steps[3] = {};
+  for (const int kind : {0, 1, 2}) {
+    const FakeModel& draft = kind == 1 ? target : wrong;
+    Harness h(target, {}, kind == 0 ? nullptr : std::make_unique<FakeRunner>(draft));
+    const Request request = repetitive_request(1, 200);
+    const RequestId id = h.submit(request);
+    h.engine->run_until_idle();
+    h.expect_oracle(id, request);
+    steps[kind] = h.runner->steps;
+    draft_steps[kind] = h.engine->stats().draft_steps;
+    if (kind == 1) {  // the same model draws the same tokens
+      EXPECT_EQ(h.engine->stats().accepted, h.engine->stats().drafted);
+    }
+  }
+  EXPECT_LT(steps[1] * 5, steps[0]);
+  EXPECT_LT(draft_steps[2] * 2, steps[0]);  // paused most of the time
+}
+
+TEST(engine, a_draft_model_that_cannot_follow_is_not_used) {
+  const FakeModel target = repetitive_model(fake_shape({{0, 400, 1}}));
+  for (const int kind : {0, 1, 2}) {
+    FakeModel draft = target;
+    if (kind == 0) draft.shape.context = 24;          // answers outgrow it
+    if (kind == 1) draft.shape.groups = {{0, 4, 1}};  // its memory is short
+    if (kind == 2) draft.shape.vocab_size = 3;        // it cannot read all tokens
+    Harness h(target, {}, std::make_unique<FakeRunner>(draft));
+    const Request request = repetitive_request(1, 80);
+    const RequestId id = h.submit(request);
+    h.engine->run_until_idle();
+    h.expect_oracle(id, request);
+    EXPECT_LE(h.engine->stats().drafted, 16);
+  }
+}
+
+TEST(engine, many_answers_are_not_drafted_for) {
+  const FakeModel target = repetitive_model(fake_shape({{0, 400, 1}}));
+  EngineOptions options;
+  options.draft_rows = 3;
+  Harness h(target, options, std::make_unique<FakeRunner>(target));
+  for (uint64_t seed = 10; seed < 14; ++seed) h.submit(repetitive_request(seed, 30));
+  h.engine->run_until_idle();
+  EXPECT_EQ(h.engine->stats().drafted, 0);
+}
+
+TEST(engine, prompt_lookup_rolls_states_back) {
+  for (const CacheShape& shape : {fake_shape({{0, 300, 1}}, 40), fake_shape({}, 40), fake_shape({{6, 90, 1}}, 40)}) {
+    Harness h(repetitive_model(shape), {.draft_tokens = 6});
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+      const Request request = repetitive_request(seed, 120);
+      const RequestId id = h.submit(request);
+      h.engine->run_until_idle();
+      h.expect_oracle(id, request);
+    }
+    h.expect_no_leak();
+    EXPECT_GT(h.engine->stats().drafted, h.engine->stats().accepted);
+    EXPECT_GT(h.engine->stats().accepted, 0);
+  }
 }
 
 TEST(engine, grammars_are_kept_and_forced_tokens_cost_no_step) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <deque>
 #include <set>
 #include <unordered_map>
@@ -18,6 +19,7 @@ inline uint64_t fake_mix(uint64_t hash, uint64_t value) {
 struct FakeModel {
   CacheShape shape;
   bool repetitive = false;  ///< the next token mostly depends on the last three only, so that prompt lookup pays
+  uint64_t salt = 1;        ///< models with other salts have other logits, except for repetitive text
 
   static uint64_t next_state(uint64_t state, TokenId token) {
     return fake_mix(state + 1, static_cast<uint64_t>(token));
@@ -69,7 +71,7 @@ struct FakeModel {
 
   /// Logits after `tokens`, computed without pages.
   uint64_t logits(std::span<const TokenId> tokens) const {
-    uint64_t hash = 1;
+    uint64_t hash = salt;
     for (size_t group = 0; group < shape.groups.size(); ++group) {
       hash = see(hash, group, static_cast<int64_t>(tokens.size()),
                  [&](int64_t p) { return tokens[static_cast<size_t>(p)]; });
@@ -120,7 +122,7 @@ class FakeRunner : public StepRunner {
     for (const CacheGroup& group : shape.groups) {
       cells_.emplace_back(static_cast<size_t>(group.pages * shape.page_size));
     }
-    states_.assign(static_cast<size_t>(shape.state_slots), 0xdead);
+    states_.assign(static_cast<size_t>(shape.state_slots), {0xdead, {}});
   }
 
   const CacheShape& shape() const override { return model_.shape; }
@@ -162,7 +164,7 @@ class FakeRunner : public StepRunner {
   void copy_state(int32_t from, int32_t to) override {
     states_.at(static_cast<size_t>(to)) = states_.at(static_cast<size_t>(from));
   }
-  void clear_state(int32_t slot) override { states_.at(static_cast<size_t>(slot)) = 0; }
+  void clear_state(int32_t slot) override { states_.at(static_cast<size_t>(slot)) = {}; }
 
   int64_t steps = 0, most_tokens = 0, fail_at = -1;
 
@@ -170,6 +172,12 @@ class FakeRunner : public StepRunner {
   struct Cell {
     TokenId token = -1;
     int64_t position = -1;
+  };
+
+  /// The state after some tokens, and the last three of them.
+  struct State {
+    uint64_t hash = 0;
+    std::array<TokenId, 3> last{};
   };
 
   size_t cell(const StepRow& row, size_t group, int64_t position) const {
@@ -204,8 +212,8 @@ class FakeRunner : public StepRunner {
       const TokenId token = tokens[static_cast<size_t>(i)];
       LAMINA_CHECK(token >= 0 && token < model_.shape.vocab_size, "fake runner: token ", token);
       if (row.state_slot >= 0) {
-        uint64_t& state = states_.at(static_cast<size_t>(row.state_slot));
-        state = FakeModel::next_state(state, token);
+        State& state = states_.at(static_cast<size_t>(row.state_slot));
+        state = {FakeModel::next_state(state.hash, token), {state.last[1], state.last[2], token}};
       }
       const int64_t scored = i - row.scored_begin;
       const bool scores = scored >= 0 && scored < static_cast<int64_t>(row.scored.size());
@@ -226,13 +234,19 @@ class FakeRunner : public StepRunner {
     const auto mask = row.mask.empty() ? row.mask : row.mask.subspan(static_cast<size_t>(sample) * words, words);
     std::vector<TokenId> last;
     for (int64_t p = std::max<int64_t>(0, row.offset + i - 2); p <= row.offset + i && model_.repetitive; ++p) {
-      last.push_back(p >= row.offset ? tokens[static_cast<size_t>(p - row.offset)] : cells_[0][cell(row, 0, p)].token);
+      if (cells_.empty()) {
+        last.push_back(
+            states_.at(static_cast<size_t>(row.state_slot)).last[static_cast<size_t>(2 + p - row.offset - i)]);
+      } else {
+        const bool is_new = p >= row.offset;
+        last.push_back(is_new ? tokens[static_cast<size_t>(p - row.offset)] : cells_[0][cell(row, 0, p)].token);
+      }
     }
     return model_.sample(logits, *row.sampling, row.drawn + sample, history, last, mask);
   }
 
   uint64_t read(const StepRow& row, int64_t length) const {
-    uint64_t hash = 1;
+    uint64_t hash = model_.salt;
     for (size_t group = 0; group < model_.shape.groups.size(); ++group) {
       hash = model_.see(hash, group, length, [&](int64_t p) {
         const Cell& found = cells_[group][cell(row, group, p)];
@@ -240,13 +254,13 @@ class FakeRunner : public StepRunner {
         return found.token;
       });
     }
-    if (row.state_slot >= 0) hash = fake_mix(hash, states_[static_cast<size_t>(row.state_slot)]);
+    if (row.state_slot >= 0) hash = fake_mix(hash, states_[static_cast<size_t>(row.state_slot)].hash);
     return hash;
   }
 
   FakeModel model_;
   std::vector<std::vector<Cell>> cells_;
-  std::vector<uint64_t> states_;
+  std::vector<State> states_;
   std::deque<StepResult> results_;
   StepResult last_;
 };

@@ -49,6 +49,23 @@ TEST_F(GenerateTextTest, IsTheTextOfTheGeneratedTokens) {
   EXPECT_EQ(pieces, text);
 }
 
+TEST_F(GenerateTextTest, ADraftModelMustHaveTheSameTokenizer) {
+  make(0);
+  const LoadedModel model = load();
+  make(3);  // a padded vocabulary of the same tokenizer
+  LoadedModel draft = load();
+  EXPECT_NO_THROW(check_draft(model, draft));
+  GenerateOptions options{.max_tokens = 30, .sampler = {.temperature = 0.7, .seed = 2}};
+  const std::vector<std::vector<text::TokenId>> prompts{prompt_ids(*model.tokenizer, "abc")};
+  const auto ids = generate(*model.model, prompts, options)[0].ids;
+  options.draft_model = draft.model.get();
+  EXPECT_EQ(generate(*model.model, prompts, options)[0].ids, ids);
+  draft.tokenizer = text::character_tokenizer("abcdefgi ");
+  lamina::testing::expect_error([&] { check_draft(model, draft); }, "trained with the same tokenizer");
+  draft.tokenizer.reset();
+  lamina::testing::expect_error([&] { check_draft(model, draft); }, "its vocabulary has");
+}
+
 TEST_F(GenerateTextTest, EndsBeforeAStopString) {
   make(0);
   LoadedModel model = load();

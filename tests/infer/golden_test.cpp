@@ -80,7 +80,7 @@ TEST(Golden, NoticesASmallChange) {
   EXPECT_GT(count_differing(loaded.compare()), 0);
 }
 
-/// What bf16 may be off is what its rounding does, and not much more.
+/// The bf16 tolerance covers the rounding of bf16, and little more.
 TEST(Golden, AllowsBf16ItsRoundingAlone) {
   const Device device = Device::cpu();
   Loaded loaded(folder_of("llama_gqa"), device);

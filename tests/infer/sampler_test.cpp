@@ -193,7 +193,7 @@ TEST(Sampler, OptionsOutOfRangeAreRefused) {
   expect_error([] { Sampler({.repetition_penalty = 0}); }, "repetition");
 }
 
-/// What is shown when the text comes in pieces of `size` bytes.
+/// The text that the filter lets through if it arrives in pieces of `size` bytes.
 std::string shown(const std::string& text, const std::vector<std::string>& stops, size_t size) {
   StopStrings filter(stops);
   std::string all;

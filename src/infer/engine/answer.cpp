@@ -35,6 +35,7 @@ std::optional<Finish> Answer::accept(ScoredToken token, Update& update) {
     return Finish::error;
   }
   tokens.push_back(id);
+  if (draft_length) draft_length->advance();
   if (lookup) lookup->append(tokens);
   update.tokens.push_back(std::move(token));
   if (text) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lamina/infer/engine/cache_memory.h"
+#include "lamina/infer/engine/draft_length.h"
 #include "lamina/infer/engine/prompt_lookup.h"
 #include "lamina/infer/engine/request.h"
 #include "lamina/infer/text_stream.h"
@@ -56,7 +57,9 @@ struct Answer {
   SamplingState sampling;
   std::unique_ptr<TokenMask> mask;
   std::optional<TextStream> text;
-  std::optional<PromptLookup> lookup;
+  std::optional<DraftLength> draft_length;  ///< none: the answer is not speculated
+  std::optional<PromptLookup> lookup;       ///< none: drafts come from a model
+  std::vector<TokenId> draft;               ///< tokens that may follow, for the next step
   std::vector<ScoredToken> prompt_scores;
   bool prompt_scored = false;
   bool ended = false;

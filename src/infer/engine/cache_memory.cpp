@@ -170,7 +170,25 @@ void CacheMemory::snapshot(CacheLease& lease, std::span<const TokenId> tokens, i
   tree_.unpin(node);
 }
 
+bool CacheMemory::save_state(CacheLease& lease) {
+  if (!has_states()) return true;
+  if (lease.saved_state < 0) lease.saved_state = tree_.take(tree_.state_resource());
+  if (lease.saved_state < 0) return false;
+  runner_.copy_state(lease.state, lease.saved_state);
+  return true;
+}
+
+void CacheMemory::restore_state(CacheLease& lease) {
+  if (has_states()) runner_.copy_state(lease.saved_state, lease.state);
+}
+
+void CacheMemory::drop_saved_state(CacheLease& lease) {
+  if (lease.saved_state >= 0) tree_.drop(tree_.state_resource(), lease.saved_state);
+  lease.saved_state = -1;
+}
+
 void CacheMemory::release(CacheLease& lease) {
+  drop_saved_state(lease);
   for (size_t group = 0; group < windows_.size(); ++group) {
     for (const int32_t page : lease.tables[group]) {
       if (page >= 0) tree_.drop(group, page);

@@ -11,6 +11,7 @@ namespace lamina::infer {
 struct CacheLease {
   std::vector<std::vector<int32_t>> tables;  ///< page tables per group (StepRow::pages)
   int32_t state = -1;                        ///< state slot, if the model has states
+  int32_t saved_state = -1;                  ///< slot with a copy of an earlier state; see CacheMemory::save_state
   PrefixNode* node = nullptr;                ///< deepest node of the prefix tree that this sequence's blocks reach
   /// Tokens known to the tree when the lease began, rounded down to pages: a place worth a state snapshot, because
   /// another sequence shares them.
@@ -38,6 +39,13 @@ class CacheMemory {
   void publish(CacheLease& lease, std::span<const TokenId> tokens, int64_t computed, bool partial);
   /// Keeps a copy of the state after `computed` tokens, if a slot can be spared.
   void snapshot(CacheLease& lease, std::span<const TokenId> tokens, int64_t computed);
+  /// Copies the state, so that restore_state() can undo steps with drafted tokens. Returns false if no slot is free.
+  /// Without states there is nothing to do.
+  bool save_state(CacheLease& lease);
+  /// Makes the saved state the current one. It stays saved.
+  void restore_state(CacheLease& lease);
+  /// Frees the slot of the saved state.
+  void drop_saved_state(CacheLease& lease);
   /// Ends a lease. Its published pages stay cached.
   void release(CacheLease& lease);
   /// Drops all cached prefixes that no lease uses.

@@ -62,7 +62,7 @@ int64_t check_request(const Request& request, const CacheShape& shape, const Eng
   }
   const auto length = static_cast<int64_t>(request.prompt.size());
   LAMINA_CHECK(request.max_tokens > 0 || length > 1, "generate: a prompt of one token has nothing to score");
-  // Of a prompt that is only scored the last token is predicted, not computed.
+  // If a prompt is only scored, its last token is predicted but never an input.
   const int64_t least = request.max_tokens > 0 ? length + 1 : length - 1;
   LAMINA_CHECK(least <= context, "generate: the prompt has ", length, " tokens, the context ", context,
                "; shorten it or raise the context");

@@ -16,7 +16,7 @@ double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-EngineOptions checked(EngineOptions options, const CacheShape& shape) {
+EngineOptions checked(EngineOptions options, const CacheShape& shape, const DraftModel* draft) {
   LAMINA_CHECK(options.rows > 0 && options.step_tokens > 0 && options.max_waiting > 0 && options.quantum > 0,
                "engine: rows ", options.rows, ", step_tokens ", options.step_tokens, ", max_waiting ",
                options.max_waiting, ", quantum ", options.quantum, "; expected positive numbers");
@@ -30,14 +30,21 @@ EngineOptions checked(EngineOptions options, const CacheShape& shape) {
   if (shape.state_slots > 0) options.rows = std::min(options.rows, shape.state_slots);
   options.prefix_cache = options.prefix_cache && shape.shares_pages;
   if (!options.now) options.now = steady_seconds;
+  if (draft != nullptr) {
+    if (options.draft_tokens == 0) options.draft_tokens = kDraftModelTokens;
+    options.draft_rows = std::min(options.draft_rows, draft->shape().rows);
+  }
   return options;
 }
 
 }  // namespace
 
 struct Engine::Impl {
-  Impl(std::unique_ptr<StepRunner> given, EngineOptions wanted)
-      : runner(std::move(given)), options(checked(std::move(wanted), runner->shape())), scheduler(*runner, options) {}
+  Impl(std::unique_ptr<StepRunner> given, EngineOptions wanted, std::unique_ptr<StepRunner> draft)
+      : runner(std::move(given)),
+        draft_model(draft ? std::make_unique<DraftModel>(std::move(draft), wanted.step_tokens) : nullptr),
+        options(checked(std::move(wanted), runner->shape(), draft_model.get())),
+        scheduler(*runner, options, draft_model.get()) {}
   ~Impl() {  // a request and its answers refer to each other
     for (auto& [id, active] : requests) {
       active->answers.clear();
@@ -64,6 +71,7 @@ struct Engine::Impl {
   std::vector<RunningAnswer> running() const;
 
   std::unique_ptr<StepRunner> runner;
+  std::unique_ptr<DraftModel> draft_model;  ///< null: none
   const EngineOptions options;
   Scheduler scheduler;
   std::unordered_map<RequestId, std::shared_ptr<ActiveRequest>> requests;
@@ -97,10 +105,10 @@ RequestId Engine::Impl::submit(Request request, Listener listener, RequestId id)
   for (int64_t i = 0; i < r.n; ++i) {
     auto answer = std::make_shared<Answer>(active, i, options.tokenizer);
     answer->submitted = options.now();
-    const bool speculates = options.draft_tokens > 0 && r.speculate && shape.speculates && shape.state_slots == 0;
+    const bool speculates = options.draft_tokens > 0 && r.speculate;
     if (speculates && !answer->sampling.penalises()) {
-      answer->lookup.emplace(options.draft_tokens);
-      answer->lookup->append(answer->tokens);
+      answer->draft_length.emplace(options.draft_tokens);
+      if (!draft_model) answer->lookup.emplace().append(answer->tokens);
     }
     active->answers.push_back(answer);
     if (i > 0 && options.prefix_cache) {
@@ -306,7 +314,7 @@ std::optional<Finish> Engine::Impl::accept_sampled(const PlannedRow& row, const 
   if (!row.draft.empty()) {
     counts.drafted += static_cast<int64_t>(row.draft.size());
     counts.accepted += right;
-    answer.lookup->measure(static_cast<int64_t>(row.draft.size()), right);
+    scheduler.settle_draft(row, right);
   }
   return finish ? finish : accept_forced(answer, update);
 }
@@ -333,6 +341,7 @@ void Engine::Impl::fail(const std::string& message) {
     end(answer, Finish::error, std::move(update), false);
   }
   scheduler.memory().clear();
+  if (draft_model) draft_model->clear();
 }
 
 EngineStats Engine::Impl::snapshot() const {
@@ -343,6 +352,7 @@ EngineStats Engine::Impl::snapshot() const {
   stats.running = static_cast<int64_t>(scheduler.running().size());
   stats.rows = options.rows;
   stats.preemptions = scheduler.preemptions();
+  if (draft_model) stats.draft_steps = draft_model->steps();
   stats.cached_tokens = scheduler.cached_tokens();
   stats.evictions = tree.evictions();
   for (size_t group = 0; group < shape.groups.size(); ++group) {
@@ -376,8 +386,8 @@ std::vector<RunningAnswer> Engine::Impl::running() const {
   return rows;
 }
 
-Engine::Engine(std::unique_ptr<StepRunner> runner, EngineOptions options)
-    : impl_(std::make_unique<Impl>(std::move(runner), std::move(options))) {}
+Engine::Engine(std::unique_ptr<StepRunner> runner, EngineOptions options, std::unique_ptr<StepRunner> draft)
+    : impl_(std::make_unique<Impl>(std::move(runner), std::move(options), std::move(draft))) {}
 Engine::~Engine() = default;
 
 RequestId Engine::submit(Request request, Listener listener, RequestId id) {
@@ -395,6 +405,9 @@ void Engine::run_until_idle() {
 EngineStats Engine::stats() const { return impl_->snapshot(); }
 std::vector<RunningAnswer> Engine::running() const { return impl_->running(); }
 const CacheShape& Engine::shape() const { return impl_->runner->shape(); }
-void Engine::clear_prefix_cache() { impl_->scheduler.memory().clear(); }
+void Engine::clear_prefix_cache() {
+  impl_->scheduler.memory().clear();
+  if (impl_->draft_model) impl_->draft_model->clear();
+}
 
 }  // namespace lamina::infer

@@ -15,9 +15,11 @@ struct EngineOptions {
   int64_t step_tokens = 2048;  ///< maximum number of tokens in a step: decode rows first, then prompt chunks
   int64_t max_waiting = 4096;  ///< answers that may wait; more is QueueFull
   bool prefix_cache = true;    ///< requests with a common prefix compute it once
-  int64_t draft_tokens = 0;    ///< maximum number of tokens drafted by prompt lookup; 0: no speculation
-  int64_t draft_rows = 8;      ///< no drafts if more answers than this are running
-  int64_t quantum = 512;       ///< tokens per client and round of the fair queue
+  /// Maximum number of tokens drafted at once, by prompt lookup or by the draft model. 0: no prompt lookup, and
+  /// kDraftModelTokens with a draft model.
+  int64_t draft_tokens = 0;
+  int64_t draft_rows = 8;  ///< no drafts if more answers than this are running
+  int64_t quantum = 512;   ///< tokens per client and round of the fair queue
   /// For stop strings and text. Must outlive the engine.
   const text::Tokenizer* tokenizer = nullptr;
   /// Time in seconds, for deadlines and statistics; default: a steady clock.
@@ -25,6 +27,8 @@ struct EngineOptions {
   /// Is told of every step and answer. Must outlive the engine.
   EngineObserver* observer = nullptr;
 };
+
+constexpr int64_t kDraftModelTokens = 8;  ///< see EngineOptions::draft_tokens
 
 /// Counters since the start, and the present state.
 struct EngineStats {
@@ -44,6 +48,7 @@ struct EngineStats {
   int64_t preemptions = 0;    ///< answers whose cache was given up for others
   int64_t drafted = 0;        ///< tokens proposed by speculative decoding
   int64_t accepted = 0;       ///< of these, tokens that were right
+  int64_t draft_steps = 0;    ///< of the draft model
   int64_t forced = 0;         ///< tokens inserted without sampling
   int64_t pages = 0;          ///< cache pages of all groups
   int64_t pages_used = 0;     ///< held by running answers
@@ -58,6 +63,8 @@ struct EngineStats {
   double answer_tokens_per_second() const {
     return step_seconds > 0 ? static_cast<double>(answer_tokens) / step_seconds : 0;
   }
+  /// Share of drafted tokens that were right.
+  double acceptance() const { return drafted > 0 ? static_cast<double>(accepted) / static_cast<double>(drafted) : 0; }
   /// Share of prompt tokens found in the prefix cache.
   double hit_rate() const {
     const int64_t all = prompt_tokens + cached_tokens;
@@ -79,8 +86,10 @@ struct RunningAnswer {
 /// everything depends only on the order of the calls. docs/explanation/engine.md explains how it works.
 class Engine {
  public:
-  /// Owns the runner. Throws Error if the options are out of range.
-  explicit Engine(std::unique_ptr<StepRunner> runner, EngineOptions options = {});
+  /// Owns the runners. `draft` runs a smaller model with the same tokenizer, whose tokens the other model verifies; the
+  /// answers are the same with and without. Throws Error if the options are out of range.
+  explicit Engine(std::unique_ptr<StepRunner> runner, EngineOptions options = {},
+                  std::unique_ptr<StepRunner> draft = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

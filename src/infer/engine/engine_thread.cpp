@@ -54,9 +54,9 @@ void UpdateQueue::close() {
   updates_.clear();
 }
 
-EngineThread::EngineThread(std::unique_ptr<StepRunner> runner, EngineOptions options)
+EngineThread::EngineThread(std::unique_ptr<StepRunner> runner, EngineOptions options, std::unique_ptr<StepRunner> draft)
     : options_(options),
-      engine_(std::move(runner), std::move(options)),
+      engine_(std::move(runner), std::move(options), std::move(draft)),
       shape_(engine_.shape()),
       stats_(engine_.stats()),
       thread_([this] { run(); }) {}

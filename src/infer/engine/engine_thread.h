@@ -34,7 +34,8 @@ class UpdateQueue {
 class EngineThread {
  public:
   /// Starts the thread; arguments as for Engine.
-  explicit EngineThread(std::unique_ptr<StepRunner> runner, EngineOptions options = {});
+  explicit EngineThread(std::unique_ptr<StepRunner> runner, EngineOptions options = {},
+                        std::unique_ptr<StepRunner> draft = {});
   /// Cancels everything that runs and ends the thread.
   ~EngineThread();
 

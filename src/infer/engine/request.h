@@ -39,7 +39,7 @@ struct Request {
   int64_t prompt_logprobs = -1;                 ///< likeliest tokens reported per prompt token; −1: none
   int64_t prompt_logprobs_from = 1;             ///< first prompt position that is scored
   std::shared_ptr<const TokenMask> mask;        ///< state at the start of the answer; empty: no limits
-  bool speculate = true;                        ///< prompt lookup, if the engine has it enabled; exact either way
+  bool speculate = true;  ///< draft tokens, if the engine is set up for it; the answer is the same
 
   std::string client;             ///< clients of equal priority share the engine fairly
   int priority = 0;               ///< higher runs first
@@ -48,7 +48,7 @@ struct Request {
   bool prefix_cache = true;       ///< read and fill the prefix cache
 };
 
-/// What is new about an answer. Delivered in order; the last one has `finish`.
+/// News of one answer. Delivered in order; the last one has `finish`.
 struct Update {
   RequestId request = 0;
   int64_t answer = 0;               ///< in [0, n)

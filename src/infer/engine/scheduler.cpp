@@ -7,6 +7,15 @@ namespace {
 
 /// Most tokens of a row that is planned as a decode row: the sampled token and those that a grammar forced.
 constexpr int64_t kDecodeTokens = 16;
+/// Most tokens to compute before the next sample of a row that gets a draft. After a wrong draft, a model with states
+/// computes the accepted tokens again; with more than this a draft waits for a step.
+constexpr int64_t kPendingBeforeDraft = 4;
+
+/// Answers of a request without prefix cache share their prompt under a salt of their own.
+std::string salt_of(const Answer& answer) {
+  const Request& request = answer.request();
+  return request.prefix_cache ? str("s", request.cache_salt) : str("r", answer.active->id);
+}
 
 }  // namespace
 
@@ -35,13 +44,18 @@ StepPlan PlannedStep::plan() const {
   return plan;
 }
 
-Scheduler::Scheduler(StepRunner& runner, const EngineOptions& options)
-    : shape_(runner.shape()), options_(options), memory_(runner, options.prefix_cache), queue_(options.quantum) {
+Scheduler::Scheduler(StepRunner& runner, const EngineOptions& options, DraftModel* draft_model)
+    : shape_(runner.shape()),
+      options_(options),
+      draft_model_(draft_model),
+      memory_(runner, options.prefix_cache),
+      queue_(options.quantum) {
   for (auto slot = static_cast<int32_t>(options.rows); slot > 0; --slot) free_slots_.push_back(slot - 1);
 }
 
 bool Scheduler::drafts(const Answer& answer) const {
-  return answer.lookup && static_cast<int64_t>(running_.size()) <= options_.draft_rows && answer.lookup->length() > 0;
+  return answer.draft_length && static_cast<int64_t>(running_.size()) <= options_.draft_rows &&
+         answer.draft_length->length() > 0;
 }
 
 bool Scheduler::can_look_ahead() const {
@@ -53,6 +67,7 @@ bool Scheduler::can_look_ahead() const {
 PlannedStep Scheduler::plan(bool in_flight) {
   PlannedStep step;
   step.number = ++step_number_;
+  propose_drafts();
   for (;;) {
     budget_ = options_.step_tokens;
     preempt_for_priority();
@@ -81,7 +96,7 @@ void Scheduler::plan_decodes(PlannedStep& step) {
     const std::shared_ptr<Answer> answer = running_[i];
     if (answer->in_prompt() || answer->pending() == 0 || answer->pending() > kDecodeTokens) continue;
     if (answer->unknown > 0 && answer->is_full()) continue;  // waits for its last token
-    std::vector<TokenId> draft = draft_for(*answer);
+    std::vector<TokenId> draft = take_draft(*answer);
     const int64_t end = answer->length();
     while (!memory_.reserve(answer->lease, answer->computed, end + static_cast<int64_t>(draft.size()))) {
       if (!draft.empty()) {
@@ -91,7 +106,9 @@ void Scheduler::plan_decodes(PlannedStep& step) {
       preempt(running_.back());
       if (answer->row_id < 0) break;
     }
-    if (answer->row_id >= 0) add_row(step, answer, end, std::move(draft));
+    if (answer->row_id < 0) continue;
+    if (!draft.empty() && !memory_.save_state(answer->lease)) draft.clear();
+    add_row(step, answer, end, std::move(draft));
   }
 }
 
@@ -137,9 +154,7 @@ bool Scheduler::admit_one(const std::shared_ptr<Answer>& answer) {
   const Request& request = answer->request();
   int64_t limit = request.prefix_cache || request.n > 1 ? answer->length() - 1 : 0;
   if (answer->scores_prompt()) limit = std::min(limit, request.prompt_logprobs_from - 1);
-  // Answers of a request without prefix cache share their prompt under a salt of their own.
-  const std::string salt = request.prefix_cache ? str("s", request.cache_salt) : str("r", answer->active->id);
-  const int64_t cached = memory_.attach(answer->lease, salt, answer->tokens, limit);
+  const int64_t cached = memory_.attach(answer->lease, salt_of(*answer), answer->tokens, limit);
   if (cached < 0) return false;
   answer->computed = cached;
   if (!running_.empty() && !fits(*answer)) {
@@ -177,12 +192,55 @@ bool Scheduler::fits(const Answer& answer) const {
   return true;
 }
 
-std::vector<TokenId> Scheduler::draft_for(const Answer& answer) const {
-  if (!drafts(answer) || answer.unknown > 0 || answer.pending() != 1) return {};
+/// Tokens that a draft for the next step may have; 0: no draft.
+int64_t Scheduler::draft_limit(const Answer& answer) const {
+  const bool decodes = !answer.in_prompt() && answer.pending() > 0 && answer.pending() <= kPendingBeforeDraft;
+  if (!drafts(answer) || !decodes || answer.unknown > 0) return 0;
   const int64_t room =
       std::min(answer.request().max_tokens - answer.answered(), answer.active->max_length - answer.length());
+  return std::max<int64_t>(0, std::min(room - 1, answer.draft_length->length()));
+}
+
+void Scheduler::propose_drafts() {
+  std::vector<DraftTask> tasks;
+  std::vector<Answer*> answers;
+  for (const std::shared_ptr<Answer>& answer : running_) {
+    const int64_t limit = draft_limit(*answer);
+    if (limit == 0) continue;
+    if (answer->lookup) {
+      answer->draft = answer->lookup->draft(answer->tokens, limit);
+      continue;
+    }
+    tasks.push_back({answer->row_id, answer->tokens, &answer->sampling, salt_of(*answer), limit, {}});
+    answers.push_back(answer.get());
+  }
+  if (tasks.empty()) return;
+  draft_model_->propose(tasks);
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    // A padded vocabulary may be larger than the target's.
+    const auto end = std::ranges::find_if(tasks[i].draft, [&](TokenId id) { return id >= shape_.vocab_size; });
+    answers[i]->draft.assign(tasks[i].draft.begin(), end);
+    if (tasks[i].refused) answers[i]->draft_length.reset();
+  }
+}
+
+/// The draft of an answer, as far as the step's budget allows.
+std::vector<TokenId> Scheduler::take_draft(Answer& answer) {
+  std::vector<TokenId> draft = std::exchange(answer.draft, {});
   const int64_t others = static_cast<int64_t>(running_.size()) - 1;  // each keeps a token of the budget
-  return answer.lookup->draft(answer.tokens, std::min(room - 1, budget_ - 1 - others));
+  const int64_t limit = std::max<int64_t>(0, budget_ - answer.pending() - others);
+  if (static_cast<int64_t>(draft.size()) > limit) draft.resize(static_cast<size_t>(limit));
+  return draft;
+}
+
+void Scheduler::settle_draft(const PlannedRow& row, int64_t right) {
+  Answer& answer = *row.answer;
+  if (answer.draft_length) answer.draft_length->measure(static_cast<int64_t>(row.draft.size()), right);
+  if (memory_.has_states() && right < static_cast<int64_t>(row.draft.size())) {
+    memory_.restore_state(answer.lease);
+    answer.computed = row.offset;
+  }
+  memory_.drop_saved_state(answer.lease);
 }
 
 /// Computes the masks of a row's samples. Cuts the draft where the grammar forbids it. False if no token is allowed.
@@ -235,6 +293,7 @@ void Scheduler::add_row(PlannedStep& step, const std::shared_ptr<Answer>& answer
   add_scores(row, *answer, end);
   row.tokens.insert(row.tokens.end(), draft.begin(), draft.end());
   row.samples = samples ? 1 + static_cast<int32_t>(draft.size()) : 0;
+  if (draft.empty()) memory_.drop_saved_state(answer->lease);  // a grammar may have cut the draft
   row.draft = std::move(draft);
   budget_ -= static_cast<int64_t>(row.tokens.size());
   answer->computed = end;  // drafted tokens count once they are accepted
@@ -277,6 +336,8 @@ void Scheduler::release(Answer& answer, bool keep) {
     if (memory_.has_states() && answer.unknown == 0) memory_.snapshot(answer.lease, answer.tokens, known);
   }
   memory_.release(answer.lease);
+  if (draft_model_ != nullptr) draft_model_->forget(answer.row_id);
+  answer.draft.clear();
   free_slots_.push_back(answer.slot);
   answer.slot = -1;
   answer.row_id = -1;

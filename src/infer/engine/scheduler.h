@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lamina/infer/engine/answer.h"
+#include "lamina/infer/engine/draft_model.h"
 #include "lamina/infer/engine/engine.h"
 #include "lamina/infer/engine/fair_queue.h"
 
@@ -37,7 +38,8 @@ struct PlannedStep {
 /// preempted: it waits again, and its tokens are recomputed or found in the prefix cache.
 class Scheduler {
  public:
-  Scheduler(StepRunner& runner, const EngineOptions& options);
+  /// All arguments must outlive this. `draft_model` null: drafts come from prompt lookup.
+  Scheduler(StepRunner& runner, const EngineOptions& options, DraftModel* draft_model);
 
   FairQueue& queue() { return queue_; }
   CacheMemory& memory() { return memory_; }
@@ -53,6 +55,8 @@ class Scheduler {
   PlannedStep plan(bool in_flight);
   /// Publishes what a queued step computes. Call after StepRunner::run.
   void queued(const PlannedStep& step);
+  /// After the results of a row with a draft, of which `right` tokens were accepted: undoes the others.
+  void settle_draft(const PlannedRow& row, int64_t right);
   /// Takes an answer out of the running ones or the queue and frees its memory. With `keep` its tokens stay cached.
   void remove(const std::shared_ptr<Answer>& answer, bool keep);
   /// Answers whose mask allows no token although the grammar is not complete, found by plan().
@@ -70,13 +74,16 @@ class Scheduler {
   void add_row(PlannedStep& step, const std::shared_ptr<Answer>& answer, int64_t end, std::vector<TokenId> draft);
   void add_scores(PlannedRow& row, const Answer& answer, int64_t end) const;
   bool fill_masks(PlannedRow& row, std::vector<TokenId>& draft) const;
-  std::vector<TokenId> draft_for(const Answer& answer) const;
+  void propose_drafts();
+  int64_t draft_limit(const Answer& answer) const;
+  std::vector<TokenId> take_draft(Answer& answer);
   bool drafts(const Answer& answer) const;
   void preempt(std::shared_ptr<Answer> answer);
   void release(Answer& answer, bool keep);
 
   const CacheShape shape_;
   const EngineOptions& options_;
+  DraftModel* draft_model_;
   CacheMemory memory_;
   FairQueue queue_;
   std::vector<std::shared_ptr<Answer>> running_;  ///< by priority, then by order of admission

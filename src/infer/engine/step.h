@@ -29,8 +29,6 @@ struct CacheShape {
   int64_t rows = 256;   ///< maximum number of rows in a step
   /// Whether a step may be queued before the previous one was waited for (StepRow::previous).
   bool pipelined = false;
-  /// Whether a step may sample after more than one token of a row.
-  bool speculates = true;
   /// Whether sequences may share pages. False if cached keys depend on the sequence's length.
   bool shares_pages = true;
 };

@@ -12,6 +12,8 @@ namespace lamina::infer {
 /// Decoding steps as CUDA graphs. All rows of the engine have a place in device memory that holds their page tables,
 /// length, position, token and state slot. A graph runs the first `bucket` places; places without a row have length 0.
 /// A row keeps its place from step to step if it can, so that only page table entries that changed are uploaded.
+/// Capturing takes as long as many steps, because libraries time their kernels. A batch that shrinks for a short while
+/// therefore uses a captured graph with more places.
 class DecodeGraphs {
  public:
   struct Settings {
@@ -38,6 +40,8 @@ class DecodeGraphs {
   /// Makes the occurrence counts of penalised rows hold everything before the row's token.
   void prepare_counts(const StepPlan& plan);
   void step(const Key& key);
+  /// The graph for a step of these properties, or a captured one with more places while it is seldom needed.
+  Replay& graph_for(const Key& key);
   Tensor line(const Tensor& all, int64_t index, int64_t count) const;
 
   nn::Model& model_;
@@ -46,16 +50,23 @@ class DecodeGraphs {
   StepResults& results_;
   Settings settings_;
   int64_t width_;  ///< of a page table
+  Tensor inputs_;  ///< i64: memory of longs_ and ints_
   Tensor longs_;   ///< [2, rows + 1] i64: tokens (the last takes unused ones), positions
   Tensor ints_;    ///< [4, rows] i32: lengths, state slots, row of counts_ to increment or −1, to read or 0
   Tensor starts_;  ///< [rows + 1] i32: 0, 1, 2, …
-  std::vector<Tensor> tables_;         ///< per group: [rows, width] i32
-  Tensor counts_;                      ///< [rows, vocab] i32 by StepRow::slot; made when a row has penalties
-  std::vector<int64_t> places_;        ///< row_id at each place; −1: none
-  std::vector<int64_t> place_of_row_;  ///< by index in the plan
+  std::vector<Tensor> tables_;      ///< per group: [rows, width] i32
+  Tensor counts_;                   ///< [rows, vocab] i32 by StepRow::slot; made when a row has penalties
+  std::vector<int64_t> consumers_;  ///< places of the last step's sampled tokens, as uploaded
+  Tensor consumers_on_device_;
+  std::vector<int64_t> places_;                                  ///< row_id at each place; −1: none
+  std::vector<int64_t> place_of_row_;                            ///< by index in the plan
   std::vector<std::vector<std::vector<int32_t>>> known_tables_;  ///< per group and place
   std::vector<std::pair<int64_t, int64_t>> counted_;             ///< per slot: row_id and tokens in counts_
-  std::map<Key, std::unique_ptr<Replay>> graphs_;
+  struct Graph {
+    std::unique_ptr<Replay> replay;
+    int64_t wanted = 0;  ///< steps that would have used it
+  };
+  std::map<Key, Graph> graphs_;
 };
 
 /// The smallest batch size with a graph that has room for `rows`.

@@ -1,5 +1,7 @@
 #include "lamina/infer/runner/model_runner.h"
 
+#include <algorithm>
+
 #include "lamina/infer/runner/cache_size.h"
 #include "lamina/infer/runner/decode_graphs.h"
 
@@ -18,6 +20,8 @@ namespace {
 
 /// Fills in the types that a GPU's tensor cores need.
 ModelRunnerOptions with_types(ModelRunnerOptions options, const nn::Model& model) {
+  LAMINA_CHECK(!model.spec().encoder,
+               "the engine runs decoders, and this model is an encoder–decoder; use lamina generate (infer::generate)");
   if (!Replay::possible(model.device())) return options;
   const std::optional<DType> half = half_type_of(model);
   if (!options.activations) options.activations = half;
@@ -51,7 +55,6 @@ struct ModelRunner::Impl {
     shape.context = context;
     shape.rows = options.rows;
     shape.pipelined = on_gpu && !model.depends_on_length();
-    shape.speculates = !cache->has_states();
     shape.shares_pages = !model.depends_on_length();
     if (on_gpu) clear_pages();
     if (!on_gpu || !options.graphs || !model.supports_row_graphs()) return;
@@ -157,5 +160,15 @@ void ModelRunner::use_graphs(bool on) { impl_->uses_graphs = on; }
 bool ModelRunner::shares_pages() const { return !impl_->model.depends_on_length(); }
 
 int64_t ModelRunner::cache_bytes() const { return impl_->cache->bytes(); }
+
+std::unique_ptr<StepRunner> draft_runner(nn::Model* draft, ModelRunnerOptions target, int64_t rows) {
+  if (draft == nullptr) return nullptr;
+  target.rows = std::min(target.rows, rows);
+  target.cache_bytes = 0;
+  const int64_t context = draft->spec().context;
+  target.context = target.context > 0 && context > 0 ? std::min(target.context, context) : context;
+  target.activations.reset();
+  return std::make_unique<ModelRunner>(*draft, target);
+}
 
 }  // namespace lamina::infer

@@ -69,4 +69,8 @@ class ModelRunner final : public StepRunner {
   std::unique_ptr<Impl> impl_;
 };
 
+/// A runner for the draft model of an engine whose target has these options; null without a model. It holds up to
+/// `rows` sequences. Make it before the target's runner, which takes the free memory of a GPU.
+std::unique_ptr<StepRunner> draft_runner(nn::Model* draft, ModelRunnerOptions target, int64_t rows);
+
 }  // namespace lamina::infer

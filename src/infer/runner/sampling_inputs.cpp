@@ -79,9 +79,12 @@ void SamplingInputs::upload(std::span<const SampleQuery> queries) {
     set(i, queries[i]);
     masked = masked || queries[i].sample < 0 || has_mask(*queries[i].row, queries[i].sample, limit_);
   }
-  floats_.copy_(Tensor::from(host_floats_, floats_.shape(), host));
   longs_.copy_(Tensor::from(host_longs_, longs_.shape(), host));
-  top_k_.copy_(Tensor::from(host_top_k_, top_k_.shape(), host));
+  // Options rarely change from step to step, and each copy costs the GPU microseconds.
+  if (host_floats_ != uploaded_floats_) floats_.copy_(Tensor::from(host_floats_, floats_.shape(), host));
+  if (host_top_k_ != uploaded_top_k_) top_k_.copy_(Tensor::from(host_top_k_, top_k_.shape(), host));
+  uploaded_floats_ = host_floats_;
+  uploaded_top_k_ = host_top_k_;
   if (!masked) return;
   if (!mask_.defined()) mask_ = Tensor::full({capacity_, words_}, -1, DType::i32, floats_.device());
   host_mask_.resize(queries.size() * static_cast<size_t>(words_));

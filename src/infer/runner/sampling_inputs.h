@@ -5,7 +5,7 @@
 
 namespace lamina::infer {
 
-/// One token to choose or to score: query `index` of a row. Of a row's queries the scored tokens come first.
+/// One token to choose or to score: query `index` of a row. A row's scored tokens come before its sampled ones.
 struct SampleQuery {
   const StepRow* row = nullptr;
   int64_t sample = -1;  ///< index among the row's samples; −1: `scored` is the only allowed token
@@ -48,6 +48,8 @@ class SamplingInputs {
   std::vector<float> host_floats_;
   std::vector<int64_t> host_longs_;
   std::vector<int32_t> host_top_k_;
+  std::vector<float> uploaded_floats_;  ///< host_floats_ and host_top_k_ as they are on the device
+  std::vector<int32_t> uploaded_top_k_;
   std::vector<int32_t> host_mask_;
 };
 

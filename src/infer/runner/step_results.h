@@ -14,7 +14,7 @@ struct SampledTokens {
   Tensor top_ids;   ///< [queries, top] i64; undefined if top is 0
 };
 
-/// What the host must know about a step in flight to build its StepResult.
+/// Host-side record of a step in flight, from which its StepResult is built.
 struct StepInFlight {
   struct Query {
     size_t row = 0;       ///< in the plan

@@ -25,7 +25,7 @@ constexpr int64_t kMaxCompared = int64_t{1} << 25;          ///< tokens × vocab
 std::vector<int64_t> heads_of_layers(const arch::ArchSpec& spec) {
   std::vector<int64_t> heads;
   for (const arch::Block* block : arch::layer_blocks(spec)) {
-    const auto* attention = std::get_if<arch::Attention>(&block->mixer);
+    const auto* attention = arch::attention_of(block->mixer);
     const auto* latent = std::get_if<arch::Mla>(&block->mixer);
     heads.push_back(attention != nullptr ? attention->n_heads : latent != nullptr ? latent->n_heads : 0);
   }

@@ -50,10 +50,14 @@ constexpr EngineMetric kEngineMetrics[] = {
      [](const infer::EngineStats& s) { return static_cast<double>(s.steps); }},
     {"lamina_step_seconds_total", "counter", "Time spent in steps.",
      [](const infer::EngineStats& s) { return s.step_seconds; }},
-    {"lamina_draft_tokens_total", "counter", "Tokens drafted by prompt lookup.",
+    {"lamina_draft_tokens_total", "counter", "Tokens drafted by speculative decoding.",
      [](const infer::EngineStats& s) { return static_cast<double>(s.drafted); }},
     {"lamina_draft_tokens_accepted_total", "counter", "Drafted tokens that were accepted.",
      [](const infer::EngineStats& s) { return static_cast<double>(s.accepted); }},
+    {"lamina_draft_acceptance_ratio", "gauge", "Share of drafted tokens that were accepted.",
+     [](const infer::EngineStats& s) { return s.acceptance(); }},
+    {"lamina_draft_steps_total", "counter", "Steps of the draft model.",
+     [](const infer::EngineStats& s) { return static_cast<double>(s.draft_steps); }},
 };
 
 /// A label's value: quotes, backslashes and line breaks are escaped.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMaxResponseLogprobs = 20;
 
-/// Not the request's id, which a client may choose: whoever knows a response's id can read it.
+/// Anyone who knows a response's id can read it. The request's id does not serve: a client may choose it.
 std::string random_id() {
   std::random_device random;
   std::string id;
@@ -70,7 +70,7 @@ class ResponseJob final : public AnswerJob {
   AnswerFormat format_;
   bool logprobs_ = false;
   ParsedAnswer parsed_;
-  // Of a stream.
+  // Progress of an event stream.
   int64_t sequence_ = 0;
   size_t sent_ = 0;
   bool text_open_ = false;

@@ -33,7 +33,7 @@ std::shared_ptr<const infer::TokenMask> ServedModel::mask(const std::string& key
   return infer::grammar_mask(grammar, *tokenizer);
 }
 
-/// Grammars grow while they are used, so their memory is counted anew.
+/// Counts the memory of all grammars again, because grammars grow while they are used.
 void ServedModel::drop_old_grammars() {
   size_t count = 0;
   size_t bytes = 0;

@@ -32,8 +32,10 @@ class Backend {
 
 class EngineBackend final : public Backend {
  public:
-  EngineBackend(std::unique_ptr<infer::StepRunner> runner, const infer::EngineOptions& options)
-      : engine_(std::move(runner), options) {}
+  /// Arguments as for infer::Engine.
+  EngineBackend(std::unique_ptr<infer::StepRunner> runner, const infer::EngineOptions& options,
+                std::unique_ptr<infer::StepRunner> draft = {})
+      : engine_(std::move(runner), options, std::move(draft)) {}
   infer::RequestId submit(infer::Request request, infer::Listener listener) override {
     return engine_.submit(std::move(request), std::move(listener));
   }

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lamina/arch/spec.h"
+#include "lamina/search/index.h"
+#include "lamina/text/tokenizer.h"
+
+namespace lamina::infer {
+
+/// Token ids [neighbours · length] of the neighbours of a chunk of tokens, for a model with retrieval.
+using NeighboursOf = std::function<std::vector<int64_t>(std::span<const text::TokenId> chunk)>;
+
+/// Finds the neighbours of chunks in an index (RETRO, arXiv:2112.04426). A neighbour is a passage that the chunk's text
+/// finds, followed by its continuation: the next passage of the same document.
+class ChunkRetriever {
+ public:
+  /// The best passages for a text.
+  using Search = std::function<std::vector<search::Hit>(const std::string& query, int64_t top)>;
+
+  /// Index and tokenizer must outlive this.
+  ChunkRetriever(const search::Index& index, Search search, const text::Tokenizer& tokenizer,
+                 const arch::Retrieval& retrieval);
+
+  /// The first tokens of each neighbour, filled with the padding token. If fewer neighbours are found, the others are
+  /// padding. Passages whose words occur in a row in one of the `excluded` texts are left out: with the chunk's own
+  /// document there, a model cannot learn to copy the answer from it. Depends only on its arguments and the index.
+  std::vector<int64_t> find(std::span<const text::TokenId> chunk, std::span<const std::string> excluded = {}) const;
+
+  /// A passage and its continuation.
+  std::string neighbour_text(int64_t row) const;
+  /// Text of tokens without special ones.
+  std::string text_of(std::span<const text::TokenId> ids) const;
+
+ private:
+  const search::Index& index_;
+  Search search_;
+  const text::Tokenizer& tokenizer_;
+  int64_t neighbours_;
+  int64_t length_;
+  int64_t padding_;
+  std::vector<int64_t> next_;  ///< by row: the next passage of the same document; -1: none
+};
+
+/// The words of a text as `excluded` of ChunkRetriever::find expects them.
+std::string folded_words(std::string_view text);
+
+}  // namespace lamina::infer
