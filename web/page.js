@@ -1,5 +1,5 @@
 // Script of every report, with or without interactive charts: sorts tables, shows hidden columns, hints at tables that
-// scroll, and switches between light and dark.
+// scroll, switches between light and dark, prints, and shows sections as slides. save.js saves figures.
 (() => {
   "use strict";
 
@@ -36,7 +36,7 @@
     const show = (all) => {
       variants.classList.toggle("few", !all);
       columns.setAttribute("aria-expanded", all);
-      columns.textContent = all ? "Show fewer" : title;
+      columns.textContent = all ? columns.dataset.fewer : title;
     };
     columns.hidden = false;
     show(false);
@@ -66,5 +66,31 @@
     const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     root.dataset.theme = dark ? "light" : "dark";
     remember(root.dataset.theme);
+  });
+
+  const print = document.getElementById("print");
+  print.hidden = false;
+  print.addEventListener("click", () => window.print());
+
+  // Slides: every section fills the window. Arrow and page keys go from one to the next; Escape leaves.
+  const slides = document.getElementById("slides");
+  const stops = () => Array.from(document.querySelectorAll("main > header, main > section")).filter((part) => part.offsetParent !== null);
+  const showSlides = (on) => {
+    root.classList.toggle("slides", on);
+    slides.setAttribute("aria-pressed", on);
+    window.scrollTo(0, 0);
+  };
+  slides.hidden = false;
+  slides.addEventListener("click", () => showSlides(!root.classList.contains("slides")));
+  document.addEventListener("keydown", (event) => {
+    if (!root.classList.contains("slides") || event.target.closest("select, input, .scroll")) return;
+    if (event.key === "Escape") return showSlides(false);
+    const forward = ["ArrowRight", "ArrowDown", "PageDown"].includes(event.key);
+    if (!forward && !["ArrowLeft", "ArrowUp", "PageUp"].includes(event.key)) return;
+    event.preventDefault();
+    const all = stops();
+    const now = all.findLastIndex((part) => part.getBoundingClientRect().top <= 10);
+    const next = all[Math.min(Math.max(now + (forward ? 1 : -1), 0), all.length - 1)];
+    next.scrollIntoView({block: "start"});
   });
 })();

@@ -1,4 +1,4 @@
-// What `lamina advise` answers must hold what was asked for, and be buildable as it is printed.
+// The answers of `lamina advise` must meet the request, and the printed architecture must build.
 #include "lamina/lab/advise/advise.h"
 
 #include <gtest/gtest.h>

@@ -229,7 +229,8 @@ TEST_F(CompareTest, TheSameWrittenDifferentlyIsNoDifferenceAndADefectIsFound) {
   EXPECT_LT(*results.variants[3].summary.at("best_loss").p, 0.05);
   EXPECT_GE(*results.variants[3].summary.at("best_loss").p, *results.variants[3].summary.at("best_loss").p_alone);
   ASSERT_EQ(results.findings.size(), 5u);
-  EXPECT_NE(results.findings[2].text.find("higher than that of base (base), 95 % confidence interval"), std::string::npos)
+  EXPECT_NE(results.findings[2].text.find("higher than that of base (base), 95 % confidence interval"),
+            std::string::npos)
       << results.findings[2].text;
   EXPECT_NE(results.findings[2].text.find(": worse (p = "), std::string::npos);
   EXPECT_NE(results.findings[2].text.find("Holm"), std::string::npos);
@@ -269,7 +270,7 @@ TEST_F(CompareTest, SpeedsTargetsAndTheSweepAreMeasured) {
   EXPECT_GT(*one.decode_tokens_per_second, 0);
   EXPECT_GT(one.peak_memory_bytes, 4 * base.parameters);
   ASSERT_EQ(one.evaluation_loss.size(), 2u);
-  const std::optional<double> steps = find_metric("steps_to_target")->of(one, results.target);
+  const std::optional<double> steps = find_metric("steps_to_target")->of(one, context_of(results));
   for (size_t i = 0; i < 2; ++i) {
     if (one.evaluation_loss[i] > 3.2) continue;
     EXPECT_EQ(steps, one.evaluation_step[i]);

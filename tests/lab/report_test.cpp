@@ -11,6 +11,7 @@
 #include "lamina/base/files.h"
 #include "lamina/lab/report/chart_data.h"
 #include "lamina/lab/report/columns.h"
+#include "lamina/lab/report/effects.h"
 #include "lamina/lab/report/escape.h"
 #include "lamina/lab/report/series.h"
 #include "support/error_of.h"
@@ -30,7 +31,7 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-/// Between two texts; empty where they are not there.
+/// The part of `text` between two markers; empty if one is missing.
 std::string between(const std::string& text, const std::string& begin, const std::string& end) {
   const size_t from = text.find(begin);
   if (from == std::string::npos) return "";
@@ -40,12 +41,15 @@ std::string between(const std::string& text, const std::string& begin, const std
 
 TEST(Report, HoldsEverySectionOfTheStudy) {
   const std::string page = report_html(sample(), "sample");
-  for (const char* id : {"findings", "results", "curves", "cost", "extrapolation", "passkey", "blocks", "repeat"}) {
-    EXPECT_EQ(count(page, str("<section id=\"", id, "\">")), 1U) << id;
+  for (const char* id :
+       {"effects", "claims", "results", "curves", "cost", "extrapolation", "passkey", "notes", "blocks", "repeat"}) {
+    EXPECT_EQ(count(page, str("<section id=\"", id, "\"")), 1U) << id;
   }
   EXPECT_EQ(count(page, "class=\"verdict "), 4U);
-  EXPECT_EQ(count(page, "<li class=\"noted\">"), 1U);
-  EXPECT_EQ(count(page, "<figure data-chart="), 4U);
+  EXPECT_EQ(count(page, "id=\"answer\""), 1U);
+  EXPECT_EQ(count(page, "<figure data-chart="), 5U);
+  EXPECT_EQ(count(page, "data-save=\"png\""), 5U);
+  EXPECT_EQ(count(page, "href=\"data:text/csv;charset=utf-8;base64,"), 5U);
   EXPECT_EQ(count(between(page, "id=\"variants\"", "</table>"), "<tr"), 7U);
   EXPECT_NE(page.find("p &lt; 0.001"), std::string::npos);
   EXPECT_NE(page.find("cannot run: decoding with a cache"), std::string::npos);
@@ -57,7 +61,7 @@ TEST(Report, HoldsEverySectionOfTheStudy) {
 // The sample has a variant called </script><b>…, a switch with an <img onerror> and a description with </pre><script>.
 TEST(Report, TextsOfTheResultsStayTexts) {
   const std::string page = report_html(sample(), "sample");
-  EXPECT_EQ(count(page, "<script"), report_is_interactive() ? 3U : 1U);
+  EXPECT_EQ(count(page, "<script"), report_is_interactive() ? 4U : 2U);
   EXPECT_EQ(count(page, "<script"), count(page, "</script"));
   EXPECT_EQ(page.find("<b>"), std::string::npos);
   EXPECT_EQ(page.find("<img src=x"), std::string::npos);
@@ -112,13 +116,14 @@ TEST(Report, AStepOfALadderShowsItsOwnSwitches) {
 TEST(Report, FewColumnsAreShownAtFirst) {
   const std::string results = read_text(std::string(LAMINA_SOURCE_DIR) + "/docs/studies/ladder/results.json");
   const std::string head = between(report_html(results, "ladder"), "id=\"variants\"", "</thead>");
-  for (const char* title : {"Best loss", "Perplexity", "Training tokens/s", "Peak memory", "Parameters"}) {
+  for (const char* title :
+       {"Best loss", "Perplexity", "Training tokens/s", "Peak memory", "Parameters", "Final loss"}) {
     const size_t at = head.find(str(">", title, "<"));
     ASSERT_NE(at, std::string::npos) << title;
     const size_t begin = head.rfind("<th ", at);
     EXPECT_EQ(head.substr(begin, at - begin).find("class=\"more\""), std::string::npos) << title;
   }
-  EXPECT_EQ(count(head, "<th ") - count(head, "class=\"more\""), 6U);  // with the variant's name
+  EXPECT_EQ(count(head, "<th ") - count(head, "class=\"more\""), 7U);  // with the variant's name
   EXPECT_GT(count(head, "class=\"more\""), 5U);
 }
 
@@ -136,7 +141,7 @@ TEST(Report, ColumnsSayWhichAreShownByDefault) {
   for (const report::Column& column : report::columns_of(report::read_study(sample(), "sample"))) {
     if (column.shown) shown += column.key + " ";
   }
-  EXPECT_EQ(shown, "best_loss tokens_per_second peak_memory_bytes parameters ");
+  EXPECT_EQ(shown, "best_loss final_loss tokens_per_second peak_memory_bytes parameters ");
 }
 
 TEST(Report, WhatTheScriptReadsIsWhatTheResultsSay) {
@@ -151,9 +156,34 @@ TEST(Report, WhatTheScriptReadsIsWhatTheResultsSay) {
   EXPECT_TRUE(data["stretch"]["rows"][0]["perplexity"][1].is_null());
 }
 
+// A results file of an older version has no margin: its verdicts are computed again, by the rules of today.
+TEST(Report, OlderVerdictsAreComputedAgain) {
+  for (const char* name : {"attention-kinds", "families", "glu", "gpt2-vs-llama", "ladder", "norms", "precision",
+                           "stability", "stretch", "tasks", "warm-up"}) {
+    const std::string file = std::string(LAMINA_SOURCE_DIR) + "/docs/studies/" + name + "/results.json";
+    const report::Study study = report::read_study(read_text(file), file);
+    const report::Answer answer = report::answer_of(study);
+    EXPECT_FALSE(answer.text.empty()) << name;
+    if (study.stretch) continue;
+    EXPECT_TRUE(study.judged_again) << name;
+    EXPECT_NE(answer.text.find("95 % confidence interval"), std::string::npos) << answer.text;
+    for (const report::Effect& effect : report::effects_of(study)) {
+      ASSERT_TRUE(effect.low && effect.margin) << name;
+      const bool within = *effect.low > -*effect.margin && *effect.high < *effect.margin;
+      if (effect.mark == "no difference") {
+        EXPECT_LT(std::abs(effect.difference), *effect.margin) << effect.label;
+      } else if (effect.mark == "cannot tell") {
+        EXPECT_FALSE(within && study.variants.size() == 2) << effect.label;
+      } else {
+        EXPECT_GT(*effect.low * *effect.high, 0) << effect.label;
+      }
+    }
+  }
+}
+
 TEST(Report, MarkdownTableHasARowForEachVariantAndNoHtmlOfTheirs) {
   const std::string text = report_markdown(sample(), "sample");
-  const std::string table = between(text, "## Results", "## Loss curves");
+  const std::string table = between(text, "## Results", "## Learning curves");
   EXPECT_EQ(count(table, "\n| "), 7U);
   EXPECT_NE(table.find("| RoPE<br>matched: d\\_ff"), std::string::npos);
   EXPECT_EQ(text.find("<b>"), std::string::npos);
@@ -312,10 +342,19 @@ TEST(Report, WrongFilesAreNamedWithTheirPlace) {
             std::string::npos);
 }
 
+// A description is shown as it is, whatever it holds.
+TEST(Report, AnyDescriptionIsAccepted) {
+  for (const char* description : {"[1]", "\"x\"", "{\"recipe\": [2]}", "{\"recipe\": {\"batch\": -1}}", "null"}) {
+    const std::string file =
+        str(R"({"schema":1,"name":"n","metric":"loss","variants":[{"name":"a"}],"description":)", description, "}");
+    EXPECT_EQ(error_of([&] { report_html(file, "x"); }), "") << description;
+  }
+}
+
 TEST(Report, WritesAllFilesIntoAFolderItMakes) {
   const testing::TemporaryFolder folder;
   const std::vector<std::string> paths = write_report(sample(), "sample", folder / "a/b");
-  EXPECT_EQ(paths.size(), 8U);
+  EXPECT_EQ(paths.size(), 14U);
   for (const std::string& path : paths) EXPECT_FALSE(read_text(path).empty()) << path;
   EXPECT_TRUE(paths.front().ends_with("report.html"));
 }

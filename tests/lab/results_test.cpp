@@ -84,7 +84,7 @@ TEST(ResultsTest, NoDifferenceNeedsAnEquivalenceTest) {
   char p[32];
   std::snprintf(p, sizeof p, "%.3f", *loss_of(close, 1).p_equivalence);
   EXPECT_NE(report_markdown(results_json(close), "x").find(p), std::string::npos);
-  // The same means with ten times the scatter: neither found nor ruled out.
+  // Equal means with ten times the scatter: a difference is neither found nor ruled out.
   const Results wide = results_of({{2.0, 2.2, 2.4, 2.1, 2.3}, {2.02, 2.19, 2.44, 2.08, 2.31}});
   EXPECT_EQ(loss_of(wide, 1).mark, "cannot tell");
   ASSERT_TRUE(loss_of(wide, 1).seeds_needed);
@@ -145,10 +145,52 @@ TEST(ResultsTest, AVariantHasOnePAndFewColumns) {
   EXPECT_EQ(count(standard.substr(standard.find("## Results")), "p < 0.001"), 1u) << standard;
   const std::string table = report_text(results_json(results), "x");
   EXPECT_NE(table.find("Perplexity"), std::string::npos) << table;
-  EXPECT_EQ(table.find("Final loss"), std::string::npos) << table;
-  EXPECT_NE(report_text(results_json(results), "x", Columns::all).find("Final loss"), std::string::npos);
-  EXPECT_EQ(report_csv(results_json(results), "x").find("final_loss"), std::string::npos);
-  EXPECT_NE(report_csv(results_json(results), "x", Columns::all).find("final_loss"), std::string::npos);
+  // Best and final loss are both shown; what equal time gives only on demand.
+  EXPECT_NE(table.find("Final loss"), std::string::npos) << table;
+  EXPECT_EQ(table.find("Best loss, equal time"), std::string::npos) << table;
+  EXPECT_NE(report_text(results_json(results), "x", Columns::all).find("Best loss, equal time"), std::string::npos);
+  EXPECT_NE(report_csv(results_json(results), "x").find("final_loss"), std::string::npos);
+  EXPECT_EQ(report_csv(results_json(results), "x").find("spikes"), std::string::npos);
+}
+
+TEST(ResultsTest, BestAndFinalLossAtEqualBudgets) {
+  // Evaluations at 1, 2, 3, 4 and at 2, 4, 6, 8 seconds; the shorter run has 4 seconds and half the tokens.
+  const auto run = [](double seconds, int64_t tokens) {
+    RunResult result;
+    result.seed = 1;
+    result.tokens_per_step = tokens;
+    result.evaluation_step = {10, 20, 30, 40};
+    result.evaluation_loss = {3.0, 2.0, 2.4, 2.2};
+    for (const double each : {1, 2, 3, 4}) result.evaluation_seconds.push_back(each * seconds);
+    result.best_loss = 2.0;
+    result.best_step = 20;
+    result.final_loss = 2.2;
+    return result;
+  };
+  Results results = results_of({{2.0}, {2.0}});
+  results.variants[0].runs = {run(1, 100)};
+  results.variants[1].runs = {run(2, 200)};
+  summarise(results);
+  const auto mean = [&](size_t variant, const char* key) { return *results.variants[variant].summary.at(key).mean; };
+  EXPECT_EQ(mean(0, "final_loss_equal_time"), 2.2);
+  EXPECT_EQ(mean(1, "final_loss_equal_time"), 2.0);  // its second evaluation, at 4 seconds
+  EXPECT_EQ(mean(1, "best_loss_equal_time"), 2.0);
+  EXPECT_EQ(mean(1, "final_loss_equal_tokens"), 2.0);  // 4000 tokens are its 20 steps
+  // Between two evaluations the loss is interpolated.
+  results.variants[0].runs = {run(0.75, 100)};
+  summarise(results);
+  EXPECT_NEAR(mean(1, "final_loss_equal_time"), 2.5, 1e-12);
+  // Runs of the same length have no budget of tokens; a run that ends above its best is named.
+  results.variants[1].runs = {run(1, 100)};
+  summarise(results);
+  EXPECT_FALSE(results.variants[1].summary.contains("final_loss_equal_tokens"));
+  bool named = false;
+  for (const Finding& finding : results.findings)
+    named = named || finding.text.find("at step 20 of") != std::string::npos;
+  EXPECT_TRUE(named);
+  const auto json = nlohmann::json::parse(results_json(results));
+  EXPECT_EQ(json["variants"][0]["runs"][0]["evaluations"]["seconds"], nlohmann::json({0.75, 1.5, 2.25, 3.0}));
+  EXPECT_EQ(json["variants"][0]["runs"][0]["tokens_per_step"], 100);
 }
 
 /// One claim that v1 is better, made there, judged in a study of `parameters`.

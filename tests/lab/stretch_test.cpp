@@ -106,7 +106,7 @@ class StretchStudy : public ::testing::Test {
     settings.passkey_set.insert(settings.passkey_set.end(), {"data.task.digits=2", "data.examples=4"});
   }
 
-  /// What `lamina stretch` does: every rule is checked on the study as it is written.
+  /// As `lamina stretch`: the study is written and read back, so that every rule is checked.
   Study study() const { return read_study(write_study(stretch_study(options_)), "stretch"); }
   Results run(const Study& study, const StudyWatcher& watcher = {}, const std::string& name = "study") const {
     return run_study(study, {.folder = folder_ / name, .command = "test", .watcher = watcher, .preparing = {}});

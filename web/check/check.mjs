@@ -1,11 +1,13 @@
-// node check.mjs CHROMIUM SAMPLE.html LADDER.html charts|pictures [FOLDER]: opens the reports of
-// tests/golden/lab/sample_results.json and docs/studies/ladder in a browser. Checks what a reader sees: charts,
-// columns, sorting, controls, block diagrams, light and dark themes, a narrow screen, and the page without scripts.
+// node check.mjs CHROMIUM SAMPLE.html LADDER.html SCALING.html ZH.html charts|pictures [FOLDER]: opens the reports of
+// tests/golden/lab/sample_results.json (in English and Chinese), docs/studies/ladder and tests/golden/lab/scaling_results.json
+// in a browser. Checks what a reader sees: charts, columns, sorting, controls, saved figures, slides, print, block
+// diagrams, widths of 400, 1024 and 1600 pixels in light and dark, the keyboard, and the page without scripts.
 // Writes screenshots to FOLDER. Prints a line per failure and then exits with 1.
 import {chromium} from "playwright-core";
 import {checkLadder} from "./ladder.mjs";
+import {checkLayouts, checkKeyboard, checkPrint, checkSaving, checkScaling, checkSlides} from "./layouts.mjs";
 
-const [executablePath, file, ladder, mode, folder] = process.argv.slice(2);
+const [executablePath, file, ladder, scaling, chinese, mode, folder] = process.argv.slice(2);
 const failures = [];
 const expect = (holds, message) => { if (!holds) failures.push(message); };
 
@@ -18,7 +20,7 @@ const open = async (options, name, path = file) => {
   page.on("pageerror", (error) => failures.push(`${name}: error: ${error.message}`));
   page.on("dialog", (dialog) => { failures.push(`${name}: a dialog opened: ${dialog.message()}`); dialog.dismiss(); });
   page.on("request", (request) => {
-    const own = request.url() === `file://${path}` || request.url().startsWith("data:");
+    const own = request.url() === `file://${path}` || request.url().startsWith("data:") || request.url().startsWith("blob:");
     expect(own, `${name}: a request to ${request.url()}`);
   });
   await page.goto(`file://${path}`);
@@ -40,14 +42,14 @@ const contrast = (page, selector) => page.evaluate((wanted) => {
 }, selector);
 
 const checkPage = async (page, name) => {
-  for (const chart of ["curves", "cost", "extrapolation", "passkey"]) {
+  for (const chart of ["effects", "curves", "cost", "extrapolation", "passkey"]) {
     const figure = page.locator(`figure[data-chart="${chart}"]`);
     expect(await figure.locator(".chart svg").count() > 0, `${name}: the chart ${chart} is missing`);
     expect((await figure.locator(".chart").getAttribute("aria-label") ?? "").length > 20, `${name}: ${chart} has no text alternative`);
     expect((await figure.locator("figcaption").innerText()).length > 20, `${name}: ${chart} has no caption`);
   }
   expect(await page.locator("svg:not([viewBox])").count() === 0, `${name}: an SVG has no viewBox`);
-  for (const selector of ["body", ".question", "thead th", ".spread", ".claim", ".mark.better", ".verdict.does-not", "figcaption", "summary"]) {
+  for (const selector of ["body", ".question", "thead th", ".spread", ".answer", ".answer-rest", ".mark.better", ".verdict.does-not", "#claims td", ".save a", "figcaption", "summary"]) {
     const value = await contrast(page, selector);
     expect(value >= 4.5, `${name}: the contrast of ${selector} is ${value.toFixed(2)}, less than 4.5`);
   }
@@ -83,14 +85,28 @@ const checkSorting = async (page) => {
 const checkControls = async (page) => {
   const count = (chart, what) => page.locator(`figure[data-chart="${chart}"] .chart ${what}`).count();
   const pick = (chart, name, value) => page.locator(`figure[data-chart="${chart}"]`).getByLabel(name, {exact: true}).selectOption(value);
-  expect(await page.locator(".chart[data-drawn=script]").count() === 4, "a chart was not drawn by the script");
+  expect(await page.locator(".chart[data-drawn=script]").count() === 5, "a chart was not drawn by the script");
   expect(await count("curves", "[aria-label=line]") === 5, "curves: expected 5 lines");
   expect(await count("curves", "[aria-label=area]") === 5, "curves: expected 5 bands");
   await page.locator("figure[data-chart=curves] .legend button").nth(1).click();
   expect(await count("curves", "[aria-label=line]") === 4, "curves: the legend hides no line");
   const before = await page.locator("figure[data-chart=curves] .chart").innerHTML();
-  await pick("curves", "Steps", "log");
-  expect(await page.locator("figure[data-chart=curves] .chart").innerHTML() !== before, "curves: logarithmic steps change nothing");
+  const curves = page.locator("figure[data-chart=curves]");
+  for (const [name, value, back] of [["Horizontal", "log", "linear"], ["Vertical", "log", "linear"], ["Against", "tokens", "step"],
+    ["Against", "seconds", "step"], ["Shown", "end", "all"]]) {
+    await pick("curves", name, value);
+    expect(await curves.locator(".chart").innerHTML() !== before, `curves: ${name}, ${value} changes nothing`);
+    await pick("curves", name, back);
+  }
+  await curves.getByLabel("Bands").uncheck();
+  expect(await count("curves", "[aria-label=area]") === 0, "curves: the bands cannot be switched off");
+  await curves.getByLabel("Bands").check();
+  expect(await count("curves", "[aria-label=area]") === 4, "curves: the bands cannot be switched on again");
+  expect(await count("effects", "[aria-label=dot]") === 4, `effects: expected 4 points, found ${await count("effects", "[aria-label=dot]")}`);
+  expect(await count("effects", "[aria-label=rect] rect") === 4, "effects: the margin of equivalence is not drawn");
+  const absolute = await page.locator("figure[data-chart=effects] .chart").textContent();
+  await pick("effects", "Unit", "relative");
+  expect(await page.locator("figure[data-chart=effects] .chart").textContent() !== absolute, "effects: the unit changes nothing");
   await pick("curves", "Loss", "training");
   expect((await page.locator("figure[data-chart=curves] .chart").textContent()).includes("training loss"), "curves: no training loss");
   expect(await count("cost", "[aria-label=dot] circle") === 5, "cost: expected 5 points");
@@ -122,15 +138,23 @@ expect(await background(light) === white, "the switch does not make the page lig
 await checkSorting(light);
 if (mode === "charts") await checkControls(light);
 
-for (const [path, name] of [[file, "narrow"], [ladder, "ladder-narrow"]]) {
-  const narrow = await open({viewport: {width: 390, height: 800}}, name, path);
-  const wide = await narrow.evaluate(() => document.documentElement.scrollWidth);
-  expect(wide <= 390, `${name}: a screen of 390 pixels scrolls sideways, the page is ${wide} wide`);
+for (const [path, name] of [[file, "sample"], [ladder, "ladder"], [scaling, "scaling"], [chinese, "chinese"]]) {
+  await checkLayouts((options, title) => open(options, `${name}-${title}`, path), expect);
+}
+await checkKeyboard(await open({}, "keyboard"), expect, mode);
+await checkSaving(await open({acceptDownloads: true}, "saving"), expect);
+await checkSlides(await open({}, "slides"), expect);
+await checkPrint(await open({colorScheme: "dark"}, "print"), expect, folder);
+if (mode === "charts") await checkScaling(await open({}, "scaling", scaling), expect);
+const zh = await open({}, "chinese", chinese);
+expect(await zh.locator("html").getAttribute("lang") === "zh-CN", "the Chinese report does not say its language");
+for (const [id, title] of [["effects", "效应"], ["curves", "学习曲线"], ["claims", "说法与判断"], ["repeat", "重复实验"]]) {
+  expect((await zh.locator(`#${id} h2`).innerText()) === title, `the Chinese report has no ${title}`);
 }
 await checkPage(await open({javaScriptEnabled: false}, "no-script"), "no script");
 await checkLadder((options, name) => open(options, name, ladder), expect, mode);
 await browser.close();
 
 for (const failure of failures) console.log(`report: ${failure}`);
-console.log(failures.length === 0 ? `report: ${mode}, columns, sorting, diagrams, light, dark, narrow and without scripts are right` : `report: ${failures.length} failures`);
+console.log(failures.length === 0 ? `report: ${mode}, columns, sorting, saving, slides, print, diagrams, 400 to 1600 pixels, light, dark, keyboard and without scripts are right` : `report: ${failures.length} failures`);
 process.exit(failures.length === 0 ? 0 : 1);

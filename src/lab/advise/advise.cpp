@@ -32,9 +32,9 @@ struct Choices {
   arch::ArchSpec start;
 };
 
-Choices choose(const Facts& facts) {
+Choices choose(const Facts& facts, Language language) {
   Choices choices;
-  for (const Rule& rule : guide().rules) {
+  for (const Rule& rule : guide(language).rules) {
     if (!rule.holds(facts)) continue;
     if (!rule.base.empty()) {
       choices.base = rule.base;
@@ -211,12 +211,13 @@ Shape shape_for(const Choices& choices, const Question& question, double paramet
 
 /// Parameter count to aim for. Adds the deciding limits to the reasons.
 double parameters_for(const Question& question, std::vector<Reason>& reasons) {
-  const auto add = [&reasons](const char* subject, const std::string& advice) {
-    Reason reason = guide().sizing.at(subject);
+  const Words& words = words_of(question.language);
+  const auto add = [&](const char* subject, const std::string& advice) {
+    Reason reason = guide(question.language).sizing.at(subject);
     reason.advice = advice;
     reasons.push_back(reason);
   };
-  if (question.memory) add("memory", "at most what fits into " + arch::short_bytes(*question.memory));
+  if (question.memory) add("memory", words("advise.fits", {{"memory", arch::short_bytes(*question.memory)}}));
   if (question.parameters) return *question.parameters;
   LAMINA_CHECK(question.memory || question.data,
                "the model size is not limited; give --parameters, --memory or --data");
@@ -224,7 +225,7 @@ double parameters_for(const Question& question, std::vector<Reason>& reasons) {
   double parameters = question.memory ? *question.memory / 2 : 1e13;
   if (question.data) {
     const double by_data = std::max(kLeastParameters, *question.data * kUsefulRepeats / kTokensPerParameter);
-    if (by_data < parameters) add("data", str("at most ", count_text(by_data), " parameters for this data"));
+    if (by_data < parameters) add("data", words("advise.data", {{"parameters", count_text(by_data)}}));
     parameters = std::min(parameters, by_data);
   }
   return parameters;
@@ -318,25 +319,27 @@ Recommendation advise(const Question& question) {
   Recommendation result;
   result.question = question;
   double limit = parameters_for(question, result.reasons);
-  Choices choices = choose(facts_of(question, limit));
+  Choices choices = choose(facts_of(question, limit), question.language);
   Shape shape = shape_for(choices, question, limit);
   const auto count = static_cast<double>(arch::count_parameters(built(choices, shape, question.context)).total);
   if (count < 0.7 * limit) {  // the memory limit made the model smaller than assumed: apply the rules again
     limit = 1.1 * count;
-    choices = choose(facts_of(question, count));
+    choices = choose(facts_of(question, count), question.language);
     shape = shape_for(choices, question, limit);
   }
   result.base = choices.base;
-  result.name = str(choices.style, ", ", shape.layers, " layers of ", shape.d_model);
+  const Words& words = words_of(question.language);
+  const std::string size_text = words("advise.layers", {{"layers", str(shape.layers)}, {"width", str(shape.d_model)}});
+  result.name = choices.style + words("list.separator") + size_text;
   result.assignments = assignments_of(choices, shape, question.context);
   const arch::ArchSpec spec = built(choices, shape, question.context);
   result.plan = arch::make_plan(result.name, spec, {1, question.context, question.generate ? 2 : 4});
   result.batch = batch_for(spec, question);
   result.memory_needed = memory_of(spec, question, result.batch);
-  Reason size = guide().sizing.at("shape");
-  size.advice = str(shape.layers, " layers of ", shape.d_model);
-  Reason vocabulary = guide().sizing.at("vocabulary");
-  vocabulary.advice = str("a vocabulary of ", arch::with_commas(shape.vocabulary), " tokens");
+  Reason size = guide(question.language).sizing.at("shape");
+  size.advice = size_text;
+  Reason vocabulary = guide(question.language).sizing.at("vocabulary");
+  vocabulary.advice = words("advise.vocabulary", {{"vocabulary", arch::with_commas(shape.vocabulary)}});
   result.reasons.push_back(size);
   if (!question.vocabulary) result.reasons.push_back(vocabulary);
   result.reasons.insert(result.reasons.begin(), choices.reasons.begin(), choices.reasons.end());

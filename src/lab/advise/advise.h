@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lamina/arch/plan.h"
+#include "lamina/lab/words/words.h"
 
 namespace lamina::lab {
 
@@ -18,6 +19,7 @@ struct Question {
   std::string first = "quality";      ///< priority: quality, balanced, speed or simple
   bool extrapolate = false;           ///< must handle sequences longer than the training context
   bool generate = false;              ///< the memory limit is for inference, not for training
+  Language language = Language::en;   ///< of the reasons and of to_text
 };
 
 struct Evidence {

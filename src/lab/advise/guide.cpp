@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "lamina/arch/json.h"
 #include "lamina/base/error.h"
@@ -106,9 +107,73 @@ Guide read_guide(std::string_view text) {
   }
 }
 
-const Guide& guide() {
-  static const Guide read = read_guide(advice_files().front().text);
-  return read;
+namespace {
+
+/// The names in braces, in order of the alphabet.
+std::multiset<std::string> placeholders(const std::string& text) {
+  std::multiset<std::string> names;
+  for (size_t open = text.find('{'); open != std::string::npos; open = text.find('{', open + 1)) {
+    names.insert(text.substr(open, text.find('}', open) - open));
+  }
+  return names;
+}
+
+void translate_text(std::string& text, const Json& json, const char* key, const std::string& where) {
+  LAMINA_CHECK(text.empty() != json.contains(key), "the translated guide: ", where, ".", key, " is ",
+               text.empty() ? "not in the guide; remove it" : "missing; add it");
+  if (text.empty()) return;
+  const auto translated = json.at(key).get<std::string>();
+  LAMINA_CHECK(placeholders(text) == placeholders(translated), "the translated guide: ", where, ".", key,
+               " has other placeholders than the guide");
+  text = translated;
+}
+
+void translate_reason(Reason& reason, const Json& json, const std::string& where) {
+  translate_text(reason.advice, json, "advice", where);
+  translate_text(reason.reason, json, "reason", where);
+  const Json& evidence = json.at("evidence");
+  LAMINA_CHECK(evidence.size() == reason.evidence.size(), "the translated guide: ", where, " has ", evidence.size(),
+               " pieces of evidence, the guide has ", reason.evidence.size());
+  for (size_t i = 0; i < evidence.size(); ++i) reason.evidence[i].text = evidence[i].get<std::string>();
+}
+
+std::string_view advice_file(const std::string& name) {
+  for (const AdviceFile& file : advice_files()) {
+    if (file.name == name) return file.text;
+  }
+  throw Error("presets/advice/" + name + ".json is not built in (internal error, please report it)");
+}
+
+}  // namespace
+
+void translate(Guide& guide, std::string_view text) {
+  try {
+    const Json json = parse_json<Json>(text, "the translated guide");
+    LAMINA_CHECK(json.at("rules").size() == guide.rules.size() && json.at("sizing").size() == guide.sizing.size(),
+                 "the translated guide has ", json["rules"].size(), " rules, the guide has ", guide.rules.size());
+    for (Rule& rule : guide.rules) {
+      const std::string& id = rule.said.subject;
+      LAMINA_CHECK(json["rules"].contains(id), "the translated guide has no rule ", id);
+      translate_reason(rule.said, json["rules"][id], id);
+      translate_text(rule.style, json["rules"][id], "style", id);
+    }
+    for (auto& [subject, reason] : guide.sizing) translate_reason(reason, json["sizing"].at(subject), subject);
+    for (const auto& [subject, words] : json.at("plan").items()) {
+      guide.plan[subject] = {words.at(0).get<std::string>(), words.at(1).get<std::string>()};
+    }
+  } catch (const Json::exception&) {
+    throw Error("the translated guide has a missing key or a value of the wrong type");
+  }
+}
+
+const Guide& guide(Language language) {
+  static const Guide english = read_guide(advice_file("guide"));
+  static const Guide chinese = [] {
+    Guide translated = english;
+    translate(translated, advice_file("guide-zh"));
+    return translated;
+  }();
+  return language == Language::zh ? chinese : english;
 }
 
 }  // namespace lamina::lab

@@ -45,10 +45,15 @@ struct Guide {
   std::vector<Rule> rules;
   std::map<std::string, Reason> sizing;  ///< keys: shape, vocabulary, data, memory
   std::string recipe;
+  /// Translations of the remarks of `lamina plan`: subject → (subject, reason). Empty in English.
+  std::map<std::string, std::pair<std::string, std::string>> plan;
 };
 
 /// Parses presets/advice/guide.json. Throws Error with the problem.
 Guide read_guide(std::string_view text);
-const Guide& guide();
+/// Replaces the guide's texts with those of a translation (presets/advice/guide-zh.json). Throws Error if the two
+/// differ in rules, evidence or placeholders.
+void translate(Guide& guide, std::string_view text);
+const Guide& guide(Language language = Language::en);
 
 }  // namespace lamina::lab

@@ -4,6 +4,7 @@
 #include "lamina/arch/edit.h"
 #include "lamina/base/error.h"
 #include "lamina/lab/advise/advise.h"
+#include "lamina/lab/advise/guide.h"
 
 namespace lamina::lab {
 namespace {
@@ -50,33 +51,64 @@ std::string train_command(const Recommendation& advised) {
              " \\\n  --set architecture=", what);
 }
 
+/// Parts of a text between which a line may break: words, and single characters of Chinese, which are two columns wide.
+/// Punctuation stays with the character before it.
+std::vector<std::string> breakable_parts(const std::string& text) {
+  static const std::string kStays = "，。；：、）》”";
+  std::vector<std::string> parts{""};
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const size_t length = byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+    const std::string character = text.substr(i, length);
+    const bool wide = length >= 3 && byte >= 0xE3;
+    if (wide && !parts.back().empty() && kStays.find(character) == std::string::npos) parts.emplace_back();
+    parts.back() += character;
+    i += length;
+    if (character == " " || (wide && i < text.size() && kStays.find(text.substr(i, 3)) == std::string::npos)) {
+      parts.emplace_back();
+    }
+  }
+  return parts;
+}
+
+size_t columns_of_text(const std::string& text) {
+  size_t columns = 0;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte & 0xC0U) != 0x80U) columns += byte >= 0xE3 ? 2 : 1;
+  }
+  return columns;
+}
+
 /// Wraps text to 100 columns, each line starting with `indent`.
 std::string wrapped(const std::string& text, const std::string& indent) {
   std::string result;
   std::string line;
-  size_t begin = 0;
-  while (begin < text.size()) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
-    if (!line.empty() && line.size() + 1 + word.size() > 100) {
-      result += indent + line + "\n";
-      line.clear();
-    }
-    line += (line.empty() ? "" : " ") + word;
-    begin = end + 1;
+  const auto end_line = [&] {
+    result += indent + line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    line.clear();
+  };
+  for (const std::string& part : breakable_parts(text)) {
+    const size_t width = columns_of_text(part) - (part.ends_with(' ') ? 1 : 0);
+    if (!line.empty() && columns_of_text(line) + width > 100) end_line();
+    line += part;
   }
-  return result + indent + line + "\n";
+  end_line();
+  return result;
 }
 
 std::string reasons(const Recommendation& advised) {
-  std::string text = "WHY\n";
+  const Words& words = words_of(advised.question.language);
+  const std::string colon = words("colon");
+  std::string text = words("advise.why") + "\n";
   for (const Reason& reason : advised.reasons) {
-    text += wrapped(str(reason.advice, " [", reason.how_sure(), "]"), "  ");
+    text += wrapped(str(reason.advice, " [", words("advise." + reason.how_sure()), "]"), "  ");
     text += wrapped(reason.reason, "      ");
     for (const Evidence& each : reason.evidence) {
-      const std::string where = each.where.empty() ? "" : each.where + ": ";
-      const std::string verdict = each.verdict.empty() ? "" : each.verdict + ": ";
-      text += wrapped(str(each.kind, ": ", where, verdict, each.text), "      ");
+      const std::string where = each.where.empty() ? "" : each.where + colon;
+      const std::string verdict =
+          each.verdict.empty() ? "" : words.or_else("verdict." + each.verdict, each.verdict) + colon;
+      text += wrapped(str(words("advise." + each.kind), colon, where, verdict, each.text), "      ");
     }
   }
   return text;
@@ -84,28 +116,33 @@ std::string reasons(const Recommendation& advised) {
 
 std::string figures(const Recommendation& advised) {
   const arch::Plan& plan = advised.plan;
+  const Words& words = words_of(advised.question.language);
   const std::string length = arch::with_commas(plan.options.length);
   const auto line = [](const std::string& name, const std::string& value) {
-    char text[256];
-    std::snprintf(text, sizeof text, "  %-34s %s\n", name.c_str(), value.c_str());
-    return std::string(text);
+    constexpr size_t kColumn = 34;
+    const size_t width = columns_of_text(name);
+    return str("  ", name, std::string(width < kColumn ? kColumn - width : 0, ' '), " ", value, "\n");
   };
-  return "COSTS (details: `lamina plan`)\n" + line("parameters", arch::with_commas(plan.parameters.total)) +
-         line("forward pass per token at " + length, arch::short_number(plan.flops.forward()) + "FLOP") +
-         line("KV cache of " + length + " tokens", arch::short_bytes(cache_bytes(advised))) +
-         line(advised.question.generate ? std::string("memory to generate, bf16")
-                                        : str("memory to train, f32, batch ", advised.batch),
+  return words("advise.costs") + "\n" + line(words("advise.parameters"), arch::with_commas(plan.parameters.total)) +
+         line(words("advise.forward", {{"length", length}}), arch::short_number(plan.flops.forward()) + "FLOP") +
+         line(words("advise.cache", {{"length", length}}), arch::short_bytes(cache_bytes(advised))) +
+         line(advised.question.generate ? words("advise.memory_generate")
+                                        : words("advise.memory_train", {{"batch", str(advised.batch)}}),
               arch::short_bytes(advised.memory_needed));
 }
 
 /// Remarks of `lamina plan` that need a look.
 std::string looks(const Recommendation& advised) {
+  const auto& translated = guide(advised.question.language).plan;
   std::string text;
   for (const arch::Advice& advice : advised.plan.advice) {
     if (advice.verdict != arch::Advice::Verdict::look) continue;
-    text += wrapped(str(advice.subject, ": ", advice.found, "; ", advice.reason), "  ");
+    const auto found = translated.find(advice.subject);
+    const std::string subject = found == translated.end() ? advice.subject : found->second.first;
+    const std::string reason = found == translated.end() ? advice.reason : found->second.second;
+    text += wrapped(str(subject, words_of(advised.question.language)("colon"), advice.found, "; ", reason), "  ");
   }
-  return text.empty() ? "" : "\nUNUSUAL\n" + text;
+  return text.empty() ? "" : "\n" + words_of(advised.question.language)("advise.unusual") + "\n" + text;
 }
 
 Json reason_json(const Reason& reason) {
@@ -137,16 +174,19 @@ std::string Recommendation::architecture_file() const {
 }
 
 std::string to_text(const Recommendation& advised) {
-  std::string text = str("ADVISED: ", advised.name, ", ", arch::with_commas(advised.plan.parameters.total),
-                         " parameters (", advised.question.first, " first)\n  from preset ", advised.base, " with\n");
+  const Words& words = words_of(advised.question.language);
+  std::string text = words("advise.advised", {{"name", advised.name},
+                                              {"parameters", arch::with_commas(advised.plan.parameters.total)},
+                                              {"first", words("advise.first." + advised.question.first)}}) +
+                     "\n  " + words("advise.preset", {{"base", advised.base}}) + "\n";
   for (const std::string& assignment : advised.assignments) text += "    " + assignment + "\n";
   text += "\n" + reasons(advised) + "\n" + figures(advised) + looks(advised);
   if (!advised.similar.empty()) {
-    text += "\nPRESETS OF SIMILAR SIZE\n ";
+    text += "\n" + words("advise.similar") + "\n ";
     for (const std::string& name : advised.similar) text += " " + name;
     text += "\n";
   }
-  return text + "\nNEXT\n" + plan_command(advised) + "\n" + train_command(advised) + "\n";
+  return text + "\n" + words("advise.next") + "\n" + plan_command(advised) + "\n" + train_command(advised) + "\n";
 }
 
 std::string to_json_text(const Recommendation& advised) {

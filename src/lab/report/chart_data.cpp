@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "lamina/lab/report/columns.h"
+#include "lamina/lab/report/effects.h"
 #include "lamina/lab/report/series.h"
 #include "lamina/lab/run/json_values.h"
 
@@ -23,7 +24,9 @@ Json bands_json(const std::vector<Band>& bands) {
   for (const Band& band : bands) {
     Json points = Json::array();
     for (const Band::Point& p : band.points) {
-      points.push_back({rounded(p.x), rounded(p.mean), rounded(p.low), rounded(p.high)});
+      points.push_back({rounded(p.x), rounded(p.mean), rounded(p.low), rounded(p.high),
+                        p.tokens ? Json(rounded(*p.tokens)) : Json(nullptr),
+                        p.seconds ? Json(rounded(*p.seconds)) : Json(nullptr)});
     }
     list.push_back({{"label", band.label}, {"points", std::move(points)}});
   }
@@ -33,7 +36,7 @@ Json bands_json(const std::vector<Band>& bands) {
 Json costs_json(const Study& study) {
   Json list = Json::array();
   for (const CostChart& chart : cost_charts(study)) {
-    const Style style = column_of(chart.key).style;
+    const Style style = column_of(study, chart.key).style;
     Json points = Json::array();
     for (const CostPoint& point : chart.points) {
       points.push_back({{"label", point.label},
@@ -71,15 +74,72 @@ Json stretch_json(const Study& study) {
   return {{"trained", stretch.trained_length}, {"lengths", stretch.lengths}, {"rows", rows}, {"passkey", passkey}};
 }
 
+Json effects_json(const Study& study) {
+  Json list = Json::array();
+  for (const Effect& effect : effects_of(study)) {
+    list.push_back({{"label", effect.label},
+                    {"reference", effect.reference},
+                    {"difference", effect.difference},
+                    {"low", json_of(effect.low)},
+                    {"high", json_of(effect.high)},
+                    {"margin", json_of(effect.margin)},
+                    {"mean", json_of(effect.mean)},
+                    {"text", written_effect(study, effect)},
+                    {"p", effect.p ? Json(written_p(*effect.p)) : Json(nullptr)},
+                    {"mark", effect.mark},
+                    {"markText", written_mark(study, effect.mark)}});
+  }
+  return list;
+}
+
+Json scaling_chart_json(const Study& study) {
+  if (!study.scaling) return nullptr;
+  Json groups = Json::array();
+  for (const ScalingGroup& group : study.scaling->groups) {
+    Json points = Json::array();
+    for (const ScalingPoint& point : group.points) points.push_back({point.size, point.loss, point.seed});
+    Json curve = Json::array();
+    for (size_t i = 0; i < group.curve_size.size(); ++i) {
+      const bool band = !group.curve_low.empty();
+      curve.push_back({rounded(group.curve_size[i]), rounded(group.curve_loss[i]),
+                       rounded(band ? group.curve_low[i] : group.curve_loss[i]),
+                       rounded(band ? group.curve_high[i] : group.curve_loss[i])});
+    }
+    groups.push_back({{"label", group.name},
+                      {"points", points},
+                      {"curve", curve},
+                      {"irreducible", group.irreducible},
+                      {"law", group.fitted ? written_law(*study.scaling, group) : ""},
+                      {"exponent", group.fitted ? written_exponent(study, group) : ""}});
+  }
+  return {{"against", study.scaling->against}, {"groups", groups}};
+}
+
+/// Texts of the charts in the study's language.
+Json chart_words(const Study& study) {
+  Json words = Json::object();
+  for (const auto& [key, text] : study.words().all()) {
+    for (const char* part : {"chart.", "mark.", "reading.", "measure.", "reference.", "scaling."}) {
+      if (key.starts_with(part)) words[key] = text;
+    }
+  }
+  return words;
+}
+
 }  // namespace
 
 std::string chart_data(const Study& study) {
-  const Column quality = column_of(study.quality());
+  const Column quality = column_of(study, study.quality());
   const Json json = {{"labels", labels_of(study)},
                      {"quality",
                       {{"title", quality.title},
                        {"percent", quality.style == Style::percent},
                        {"lowerIsBetter", study.lower_is_better()}}},
+                     {"words", chart_words(study)},
+                     {"comparedWith", study.compared_with},
+                     {"metric", study.quality()},
+                     {"effects", effects_json(study)},
+                     {"scaling", scaling_chart_json(study)},
                      {"target", json_of(study.target)},
                      {"validation", bands_json(bands_of(study, Losses::validation))},
                      {"training", bands_json(bands_of(study, Losses::training))},

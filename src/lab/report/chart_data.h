@@ -6,7 +6,7 @@
 
 namespace lamina::lab::report {
 
-/// Data for web/charts.js as JSON: the same series as in the SVG images.
+/// Data for web/charts as JSON: the same series as in the SVG images.
 std::string chart_data(const Study& study);
 
 }  // namespace lamina::lab::report

@@ -14,33 +14,36 @@ namespace {
 
 struct KnownColumn {
   const char* key;
-  const char* title;
   Style style;
-  const char* about;
   bool shown = false;
 };
 
-// In the order of the table.
+// In the order of the table. Titles and explanations are in presets/words (column.KEY, about.KEY).
 constexpr KnownColumn kColumns[] = {
-    {"best_loss", "Best loss", Style::loss, "lowest validation loss of a run", true},
-    {"final_loss", "Final loss", Style::loss, "validation loss at the end"},
-    {"perplexity", "Perplexity", Style::loss, "e to the best validation loss", true},
-    {"bits_per_byte", "Bits per byte", Style::loss, "best validation loss in bits per byte of text"},
-    {"accuracy", "Accuracy", Style::percent, "share of correct answers at training lengths"},
-    {"accuracy_long", "Accuracy, longer", Style::percent, "share of correct answers beyond training lengths"},
-    {"steps_to_target", "Steps to target", Style::count, "steps until the validation loss first reached the target"},
-    {"seconds_to_target", "Time to target", Style::seconds, "time until the validation loss first reached the target"},
-    {"tokens_per_second", "Training tokens/s", Style::rate, "training tokens per second", true},
-    {"decode_tokens_per_second", "Decode tokens/s", Style::rate, "generated tokens per second"},
-    {"peak_memory_bytes", "Peak memory", Style::bytes, "peak memory during training", true},
-    {"parameters", "Parameters", Style::count, "number of trained weights", true},
-    {"flops_per_token", "FLOPs per token", Style::work, "FLOPs per token of the forward pass"},
-    {"kv_bytes_per_token", "Cache per token", Style::bytes, "bytes that a token adds to the KV cache"},
-    {"spikes", "Loss spikes", Style::plain, "sudden rises of the training loss"},
-    {"gradient_outliers", "Gradient outliers", Style::plain,
-     "updates with a gradient norm far above the recent median"},
-    {"diverged", "Diverged runs", Style::plain, "runs whose loss became infinite or NaN"},
-    {"highest_stable_learning_rate", "Highest stable rate", Style::plain, "highest learning rate that did not diverge"},
+    {"best_loss", Style::loss, true},
+    {"final_loss", Style::loss, true},
+    {"best_step", Style::count},
+    {"best_loss_equal_time", Style::loss},
+    {"final_loss_equal_time", Style::loss},
+    {"best_loss_equal_tokens", Style::loss},
+    {"final_loss_equal_tokens", Style::loss},
+    {"perplexity", Style::loss, true},
+    {"bits_per_byte", Style::loss},
+    {"accuracy", Style::percent},
+    {"accuracy_long", Style::percent},
+    {"steps_to_target", Style::count},
+    {"seconds_to_target", Style::seconds},
+    {"tokens_per_second", Style::rate, true},
+    {"decode_tokens_per_second", Style::rate},
+    {"peak_memory_bytes", Style::bytes, true},
+    {"parameters", Style::count, true},
+    {"flops_per_token", Style::work},
+    {"training_flops", Style::work},
+    {"kv_bytes_per_token", Style::bytes},
+    {"spikes", Style::plain},
+    {"gradient_outliers", Style::plain},
+    {"diverged", Style::plain},
+    {"highest_stable_learning_rate", Style::plain},
 };
 
 /// Uses a real minus sign, which is as wide as a plus.
@@ -85,9 +88,10 @@ Measure over_runs(const Variant& variant, const std::string& key) {
 
 }  // namespace
 
-Column column_of(const std::string& key) {
+Column column_of(const Study& study, const std::string& key) {
   for (const KnownColumn& known : kColumns) {
-    if (key == known.key) return {key, known.title, known.about, known.style, known.shown};
+    if (key != known.key) continue;
+    return {key, study.words()("column." + key), study.words()("about." + key), known.style, known.shown};
   }
   std::string title = key;
   std::replace(title.begin(), title.end(), '_', ' ');
@@ -142,7 +146,7 @@ std::vector<Column> columns_of(const Study& study) {
       return measure_of(variant, key).mean.has_value();
     });
     if (!present) continue;
-    columns.push_back(column_of(key));
+    columns.push_back(column_of(study, key));
     columns.back().shown = columns.back().shown || key == study.quality();
   }
   return columns;
@@ -159,8 +163,8 @@ std::string written_adjustment(const Study& study, const Variant& variant) {
   const Adjustment& adjusted = *variant.adjusted;
   std::string text = str(adjusted.field, " ", adjusted.from, " → ", adjusted.to);
   if (adjusted.difference) {
-    const std::string what = study.matching == "compute" ? " % FLOPs" : " % parameters";
-    text += str(" (", with_minus(printed("%+.*f", 2, 100 * *adjusted.difference)), what, ")");
+    const std::string what = study.words()(study.matching == "compute" ? "matched.compute" : "matched.parameters");
+    text += str(" (", with_minus(printed("%+.*f", 2, 100 * *adjusted.difference)), " % ", what, ")");
   }
   return text;
 }

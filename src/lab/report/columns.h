@@ -19,8 +19,8 @@ struct Column {
   bool shown = false;  ///< shown by default; other columns on demand
 };
 
-/// Title and format of a measure. An unknown key is its own title.
-Column column_of(const std::string& key);
+/// Title, in the study's language, and format of a measure. An unknown key is its own title.
+Column column_of(const Study& study, const std::string& key);
 
 std::string written(double value, Style style);
 /// "±0.0042", with the measure's number of decimals.
@@ -29,6 +29,9 @@ std::string written_spread(double value, Style style);
 std::string written_difference(double value, Style style);
 /// "p = 0.004", "p < 0.001".
 std::string written_p(double p);
+
+/// All digits of a number for a CSV file; empty if not measured.
+std::string exact(const Number& value);
 
 /// A variant's measure: from the study's summary, else from its runs or costs.
 Measure measure_of(const Variant& variant, const std::string& key);

@@ -12,7 +12,7 @@ namespace {
 constexpr double kCostPanelHeight = 300;
 
 std::string quality_name(const Study& study) {
-  return study.lower_is_better() ? "best validation loss (lower is better)" : "accuracy (higher is better)";
+  return study.words()(study.lower_is_better() ? "head.loss" : "head.accuracy");
 }
 
 plot::ChartFrame frame_of(const CostChart& chart, double left, double top, double width) {
@@ -111,15 +111,12 @@ Figure cost_figure(const Study& study) {
   const plot::Legend legend = plot::layout_legend(labelled ? std::vector<std::string>() : shown, kPictureWidth - 20);
   const double above = labelled ? 0 : legend.height() + 8;
   const double height = above + kCostPanelHeight * static_cast<double>(rows);
-  Figure figure{
-      "cost",
-      "Quality against cost",
-      "Bars are one standard deviation over seeds. Costs that differ by less than 2 % between variants are left out.",
-      "",
-      str("Scatter charts of ", quality_name(study), " against "),
-      ""};
-  for (const CostChart& chart : charts) figure.alternative += str(&chart == charts.data() ? "" : ", ", chart.title);
-  figure.alternative += "; the table of results has the numbers.";
+  Figure figure{"cost", study.words()("figure.cost.title"), study.words()("figure.cost.caption"), "", "", ""};
+  std::string costs;
+  for (const CostChart& chart : charts) {
+    costs += str(&chart == charts.data() ? "" : study.words()("list.separator"), chart.title);
+  }
+  figure.alternative = study.words()("figure.cost.alternative", {{"quality", quality_name(study)}, {"costs", costs}});
   plot::SvgCanvas canvas(kPictureWidth, height, {.title = figure.alternative});
   canvas.box(0, 0, kPictureWidth, height, plot::kPaper);
   plot::draw_legend(canvas, legend, labels, 6);
@@ -128,7 +125,7 @@ Figure cost_figure(const Study& study) {
     const double left = width * static_cast<double>(i % columns);
     const double top = above + kCostPanelHeight * static_cast<double>(row);
     draw_panel(canvas, frame_of(charts[i], left, top, width), charts[i], labels,
-               study.lower_is_better() ? "best loss" : "accuracy", labelled);
+               column_of(study, study.quality()).title, labelled);
   }
   figure.svg = canvas.finish();
   return figure;

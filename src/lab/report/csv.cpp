@@ -11,7 +11,14 @@ namespace lamina::lab {
 namespace report {
 namespace {
 
-/// All digits; empty if not measured.
+std::string switches_of(const Variant& variant) {
+  std::string text;
+  for (const std::string& item : variant.switches) text += (text.empty() ? "" : " ") + item;
+  return text;
+}
+
+}  // namespace
+
 std::string exact(const Number& value) {
   if (!value) return "";
   // Uses the shortest text that parses to the same number.
@@ -22,19 +29,12 @@ std::string exact(const Number& value) {
   return printed("%.17g", *value);
 }
 
-std::string joined(const std::vector<std::string>& fields) {
+std::string csv_line(const std::vector<std::string>& fields) {
   std::string line;
   for (const std::string& field : fields) line += (&field == fields.data() ? "" : ",") + csv(field);
   return line + "\r\n";
 }
 
-std::string switches_of(const Variant& variant) {
-  std::string text;
-  for (const std::string& item : variant.switches) text += (text.empty() ? "" : " ") + item;
-  return text;
-}
-
-}  // namespace
 }  // namespace report
 
 std::string report_csv(const std::string& results, const std::string& name, Columns set) {
@@ -52,7 +52,7 @@ std::string report_csv(const std::string& results, const std::string& name, Colu
       head.push_back(column.key + part);
     }
   }
-  std::string text = joined(head);
+  std::string text = csv_line(head);
   for (const report::Variant& variant : study.variants) {
     std::vector<std::string> line{variant.name,
                                   variant.label,
@@ -67,7 +67,7 @@ std::string report_csv(const std::string& results, const std::string& name, Colu
       for (const Number& value : {measure.difference, measure.p}) line.push_back(exact(value));
       line.push_back(measure.mark);
     }
-    text += joined(line);
+    text += csv_line(line);
   }
   return text;
 }
@@ -83,7 +83,7 @@ std::string runs_csv(const std::string& results, const std::string& name) {
   }
   std::vector<std::string> head{"variant", "seed", "diverged", "stopped_early"};
   head.insert(head.end(), keys.begin(), keys.end());
-  std::string text = joined(head);
+  std::string text = csv_line(head);
   for (const report::Variant& variant : study.variants) {
     for (const Run& run : variant.runs) {
       std::vector<std::string> line{variant.name, str(run.seed), run.diverged ? "yes" : "no",
@@ -92,7 +92,7 @@ std::string runs_csv(const std::string& results, const std::string& name) {
         const auto found = run.values.find(key);
         line.push_back(found == run.values.end() ? "" : exact(found->second));
       }
-      text += joined(line);
+      text += csv_line(line);
     }
   }
   return text;

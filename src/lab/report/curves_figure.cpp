@@ -46,19 +46,20 @@ void draw_spread(plot::Canvas& canvas, const plot::ChartFrame& frame, const Band
 }
 
 /// Draws the line inside the frame and its name in the margin, where no curve can cross it.
-void draw_target(plot::Canvas& canvas, const plot::ChartFrame& frame, const Number& target) {
+void draw_target(plot::Canvas& canvas, const plot::ChartFrame& frame, const Number& target, const std::string& name) {
   if (!target || *target < frame.y_axis.low || *target > frame.y_axis.high) return;
   const double y = frame.at_y(*target);
   canvas.line({{frame.x, y}, {frame.x + frame.width, y}}, {plot::kFaint, 1, 1, {5, 3}, 0});
-  canvas.text(frame.x + frame.width + 12, y + 4, "target", {.size = 11, .colour = plot::kFaint});
+  canvas.text(frame.x + frame.width + 12, y + 4, name, {.size = 11, .colour = plot::kFaint});
 }
 
-std::string words(const std::vector<Band>& bands, const char* what) {
-  std::string text = str("Mean ", what, " loss over steps, with one standard deviation over seeds. ");
+std::string alternative_of(const Study& study, const std::vector<Band>& bands, const std::string& losses) {
+  std::string text = study.words()("figure.curves.alternative", {{"losses", losses}});
   for (const Band& band : bands) {
     const Band::Point& last = band.points.back();
-    text += str(band.label, " ends at ", written(last.mean, Style::loss), " after ", written(last.x, Style::count),
-                " steps. ");
+    text += " " + study.words()("figure.curves.end", {{"variant", band.label},
+                                                      {"loss", written(last.mean, Style::loss)},
+                                                      {"steps", written(last.x, Style::count)}});
   }
   return text;
 }
@@ -87,19 +88,19 @@ Figure curves_figure(const Study& study) {
                                kHeight - top - 52,
                                plot::linear_axis(steps.low, steps.high, 9),
                                loss_axis(bands)};
+  const Words& words = study.words();
+  const std::string losses = words(validation ? "chart.validation_loss" : "chart.training_loss");
   Figure figure{"curves",
-                "Loss curves",
-                str(validation ? "Validation" : "Training",
-                    " loss, mean over seeds; the band is one standard deviation to either side. Curves that coincide "
-                    "alternate in colour."),
-                validation && !training.empty() ? " Thin lines: training loss." : "",
-                words(bands, validation ? "validation" : "training"),
+                words("figure.curves.title"),
+                words("figure.curves.caption", {{"losses", losses}}),
+                validation && !training.empty() ? " " + words("figure.curves.thin") : "",
+                alternative_of(study, bands, losses),
                 ""};
   plot::SvgCanvas canvas(kPictureWidth, kHeight, {.title = figure.alternative});
   canvas.box(0, 0, kPictureWidth, kHeight, plot::kPaper);
   plot::draw_legend(canvas, legend, labels, 6);
-  plot::draw_frame(canvas, frame, "step", validation ? "validation loss" : "training loss");
-  draw_target(canvas, frame, study.target);
+  plot::draw_frame(canvas, frame, words("chart.step"), losses);
+  draw_target(canvas, frame, study.target, words("chart.target"));
   canvas.clip(frame.x - 4, frame.y - 4, frame.width + 8, frame.height + 4);  // keeps the outermost markers whole
   if (validation) {
     for (const Band& band : training) {
@@ -121,7 +122,8 @@ Figure curves_figure(const Study& study) {
 
 std::vector<Figure> figures_of(const Study& study) {
   std::vector<Figure> figures;
-  for (Figure figure : {curves_figure(study), cost_figure(study), extrapolation_figure(study), passkey_figure(study)}) {
+  for (Figure figure : {effects_figure(study), curves_figure(study), scaling_figure(study), cost_figure(study),
+                        extrapolation_figure(study), passkey_figure(study)}) {
     if (!figure.svg.empty()) figures.push_back(std::move(figure));
   }
   return figures;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace lamina::lab::report {
 
@@ -14,6 +15,8 @@ std::string script_json(const std::string& json);
 std::string markdown(const std::string& text);
 /// Escapes a CSV field (RFC 4180).
 std::string csv(const std::string& text);
+/// A line of a CSV file.
+std::string csv_line(const std::vector<std::string>& fields);
 /// Encodes bytes as a data: URL.
 std::string data_address(const std::string& type, const std::string& bytes);
 

@@ -31,10 +31,12 @@ plot::Axis length_axis(const Stretch& stretch) {
 void draw_reading(plot::Canvas& canvas, const plot::ChartFrame& frame, const Study& study, const std::string& reading,
                   const std::vector<std::string>& labels) {
   const Stretch& stretch = *study.stretch;
-  plot::draw_frame(canvas, frame, reading + ": tokens in the context", "perplexity");
+  plot::draw_frame(canvas, frame,
+                   str(study.words().or_else("reading." + reading, reading), ": ", study.words()("chart.context")),
+                   study.words()("chart.perplexity"));
   const double trained = frame.at_x(stretch.trained_length);
   canvas.line({{trained, frame.y}, {trained, frame.y + frame.height}}, {plot::kFaint, 1, 1, {5, 3}, 0});
-  canvas.text(trained + 4, frame.y + 10, "trained", {.size = 11, .colour = plot::kFaint});
+  canvas.text(trained + 4, frame.y + 10, study.words()("chart.trained"), {.size = 11, .colour = plot::kFaint});
   std::vector<plot::Canvas::Points> lines;
   std::vector<plot::CurveStyle> styles;
   for (const StretchRow& row : stretch.rows) {
@@ -55,7 +57,9 @@ std::string those_that_cannot(const Study& study) {
   std::vector<std::string> sentences;
   for (const StretchRow& row : study.stretch->rows) {
     if (row.cannot.empty()) continue;
-    const std::string sentence = str(" ", study.label_of(row.variant), " cannot: ", row.cannot, ".");
+    const std::string sentence =
+        " " + study.words()("figure.extrapolation.cannot",
+                            {{"variant", study.label_of(row.variant)}, {"reason", row.cannot}});
     if (std::find(sentences.begin(), sentences.end(), sentence) == sentences.end()) sentences.push_back(sentence);
   }
   std::string text;
@@ -82,17 +86,14 @@ Figure extrapolation_figure(const Study& study) {
   const plot::Legend legend = plot::layout_legend(shown, kPictureWidth - 20);
   const double height = legend.height() + kStretchPanelHeight;
   const double width = kPictureWidth / static_cast<double>(readings.size());
-  Figure figure{
-      "extrapolation",
-      "Beyond the trained length",
-      str("Perplexity against the length of the context, trained at ",
-          written(study.stretch->trained_length, Style::count),
-          "; both axes logarithmic. In non-overlapping windows the first tokens have little context; sliding windows "
-          "avoid that.",
-          those_that_cannot(study)),
-      "",
-      str("Perplexity by context length; the table below has the numbers.", those_that_cannot(study)),
-      ""};
+  Figure figure{"extrapolation",
+                study.words()("figure.extrapolation.title"),
+                study.words()("figure.extrapolation.caption",
+                              {{"trained", written(study.stretch->trained_length, Style::count)}}) +
+                    those_that_cannot(study),
+                "",
+                study.words()("figure.extrapolation.alternative") + those_that_cannot(study),
+                ""};
   plot::SvgCanvas canvas(kPictureWidth, height, {.title = figure.alternative});
   canvas.box(0, 0, kPictureWidth, height, plot::kPaper);
   plot::draw_legend(canvas, legend, labels, 6);

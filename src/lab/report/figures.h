@@ -13,7 +13,7 @@ inline constexpr double kPictureWidth = 900;
 
 /// A chart as an SVG image with its texts.
 struct Figure {
-  std::string id;  ///< curves, cost, extrapolation or passkey; also the file name
+  std::string id;  ///< effects, curves, scaling, cost, extrapolation or passkey; also the file name
   std::string title;
   std::string caption;
   std::string picture_caption;  ///< added if the image is shown instead of the interactive chart
@@ -24,6 +24,11 @@ struct Figure {
 /// All figures that the study has data for.
 std::vector<Figure> figures_of(const Study& study);
 
+/// Numbers of a figure as CSV.
+std::string figure_csv(const Study& study, const std::string& id);
+
+Figure effects_figure(const Study& study);
+Figure scaling_figure(const Study& study);
 Figure curves_figure(const Study& study);
 Figure cost_figure(const Study& study);
 Figure extrapolation_figure(const Study& study);

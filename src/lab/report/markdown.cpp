@@ -1,5 +1,6 @@
 #include "lamina/base/error.h"
 #include "lamina/lab/report/columns.h"
+#include "lamina/lab/report/effects.h"
 #include "lamina/lab/report/escape.h"
 #include "lamina/lab/report/figures.h"
 #include "lamina/lab/report/report.h"
@@ -13,52 +14,72 @@ std::string cell(const Measure& measure, Style style) {
   return written(*measure.mean, style) + (measure.spread ? " " + written_spread(*measure.spread, style) : "");
 }
 
-/// "−0.0310, better, p = 0.004".
-std::string comparison(const Measure& measure, Style style) {
+/// "−0.0310 (−0.0412 to −0.0208), better, p = 0.004": effect and interval first.
+std::string comparison(const Study& study, const Variant& variant, const Measure& measure) {
   if (measure.mark.empty() || measure.mark == "base") return "–";
   std::string text;
-  if (measure.difference) text = written_difference(*measure.difference, style) + ", ";
-  text += "**" + measure.mark + "**";
+  for (const Effect& effect : effects_of(study)) {
+    if (effect.label == variant.label) text = written_effect(study, effect) + ", ";
+  }
+  text += "**" + written_mark(study, measure.mark) + "**";
   return measure.p ? text + ", " + written_p(*measure.p) : text;
 }
 
 std::string table(const Study& study, Columns set) {
   const std::vector<Column> columns = columns_of(study, set);
-  std::string text = "| Variant |";
+  const Words& words = study.words();
+  std::string text = "| " + words("table.variant") + " |";
   std::string rule = "|---|";
   for (const Column& column : columns) {
     const bool judged = column.key == study.quality();
-    text += " " + markdown(column.title) + " |" + (judged ? " Compared with the " + study.compared_with + " |" : "");
+    text += " " + markdown(column.title) + " |" +
+            (judged ? " " + words("table.compared", {{"reference", words("reference." + study.compared_with)}}) + " |"
+                    : "");
     rule += judged ? "---:|---:|" : "---:|";
   }
   text += "\n" + rule + "\n";
   for (const Variant& variant : study.variants) {
-    text += "| " + markdown(variant.label) + (variant.name == study.base ? " (base)" : "");
+    text += "| " + markdown(variant.label) + (variant.name == study.base ? " (" + words("mark.base") + ")" : "");
     const std::string adjusted = written_adjustment(study, variant);
-    if (!adjusted.empty()) text += "<br>matched: " + markdown(adjusted);
-    if (!variant.tuned.empty()) text += "<br>tuned: " + markdown(variant.tuned);
-    if (variant.cannot) text += "<br>cannot run: " + markdown(*variant.cannot);
+    if (!adjusted.empty()) text += "<br>" + words("table.matched") + ": " + markdown(adjusted);
+    if (!variant.tuned.empty()) text += "<br>" + words("table.tuned") + ": " + markdown(variant.tuned);
+    if (variant.cannot) text += "<br>" + words("table.cannot") + ": " + markdown(*variant.cannot);
     text += " |";
     for (const Column& column : columns) {
       const Measure measure = measure_of(variant, column.key);
       text += " " + cell(measure, column.style) + " |";
-      if (column.key == study.quality()) text += " " + comparison(measure, column.style) + " |";
+      if (column.key == study.quality()) text += " " + comparison(study, variant, measure) + " |";
     }
     text += "\n";
   }
   return text;
 }
 
-std::string findings_text(const Study& study) {
-  std::string text;
-  for (const Finding& finding : study.findings) {
-    text += "- ";
-    if (!finding.verdict.empty()) text += "**" + finding.verdict + "**: ";
-    text += markdown(finding.text);
-    if (!finding.claim.empty()) text += " (claim: " + markdown(finding.claim) + ")";
-    text += "\n";
+std::string answer_text(const Study& study) {
+  const Answer answer = answer_of(study);
+  if (answer.text.empty()) return "";
+  return str("**", markdown(answer.text), "**", answer.rest.empty() ? "" : " ", markdown(answer.rest), "\n\n");
+}
+
+std::string claims_text(const Study& study) {
+  const std::vector<ClaimRow> rows = claims_of(study);
+  if (rows.empty()) return "";
+  const Words& words = study.words();
+  std::string text = str("## ", words("claims.title"), "\n", words("claims.note"), "\n\n| ", words("claims.claim"),
+                         " | ", words("claims.claimed"), " | ", words("claims.measured"), " | ",
+                         words("claims.verdict"), " |\n|---|---|---|---|\n");
+  for (const ClaimRow& row : rows) {
+    text += str("| ", markdown(row.claim), " | ", row.claimed.empty() ? "–" : markdown(row.claimed), " | ",
+                row.measured.empty() ? "–" : markdown(row.measured), " | **",
+                markdown(written_verdict(study, row.verdict)), "** |\n");
   }
-  return text.empty() ? "" : "## Findings\n" + text + "\n";
+  return text + "\n";
+}
+
+std::string notes_text(const Study& study) {
+  std::string text;
+  for (const std::string& note : notes_of(study)) text += "- " + markdown(note) + "\n";
+  return text.empty() ? "" : str("## ", study.words()("notes.title"), "\n", text, "\n");
 }
 
 /// Code block with a fence longer than any run of backticks in the text, so that the text cannot close it.
@@ -75,7 +96,8 @@ std::string fenced(const std::string& text, const std::string& language) {
 
 std::string stretch(const Study& study) {
   if (!study.stretch || study.stretch->rows.empty()) return "";
-  std::string text = "| Variant | reading |";
+  const Words& words = study.words();
+  std::string text = str("| ", words("table.variant"), " | ", words("table.reading"), " |");
   std::string rule = "|---|---|";
   for (const double length : study.stretch->lengths) {
     text += " " + written(length, Style::count) + " |";
@@ -84,7 +106,7 @@ std::string stretch(const Study& study) {
   text += "\n" + rule + "\n";
   for (const StretchRow& row : study.stretch->rows) {
     text += str("| ", markdown(study.label_of(row.variant)), row.cannot.empty() ? "" : "<br>" + markdown(row.cannot),
-                " | ", markdown(row.reading), " |");
+                " | ", markdown(words.or_else("reading." + row.reading, row.reading)), " |");
     for (const Number& value : row.perplexity) text += " " + (value ? written(*value, Style::plain) : "–") + " |";
     text += "\n";
   }
@@ -100,24 +122,32 @@ std::string machine(const Study& study) {
 }  // namespace
 }  // namespace report
 
-std::string report_markdown(const std::string& results, const std::string& name, Columns columns) {
+std::string report_markdown(const std::string& results, const std::string& name, Columns columns, Language language) {
   using namespace report;
-  const report::Study study = read_study(results, name);
-  std::string text =
-      str("# ", markdown(study.name), "\n\n", markdown(study.question), "\n\n",
-          study.complete ? "" : "**This study is not complete: runs are still missing.**\n\n", findings_text(study),
-          "## Results\nMean over seeds ± standard deviation.\n\n", table(study, columns), "\n");
-  for (const Figure& figure : figures_of(study)) {
+  const report::Study study = read_study(results, name, language);
+  const Words& words = study.words();
+  std::string text = str("# ", markdown(study.name), "\n\n", markdown(study.question), "\n\n",
+                         study.complete ? "" : "**" + words("head.incomplete") + "**\n\n", answer_text(study));
+  const auto add = [&](const Figure& figure) {
     text += str("## ", figure.title, "\n![", markdown(figure.title), "](", figure.id, ".svg)\n\n",
                 markdown(figure.caption + figure.picture_caption), "\n\n",
                 figure.id == "extrapolation" ? stretch(study) : "");
+  };
+  const std::vector<Figure> figures = figures_of(study);
+  for (const Figure& figure : figures) {
+    if (figure.id == "effects") add(figure);
   }
-  text += "## Repeat it\n";
+  text += str(claims_text(study), "## ", words("results.title"), "\n", words("table.mean"), "\n\n",
+              table(study, columns), "\n");
+  for (const Figure& figure : figures) {
+    if (figure.id != "effects") add(figure);
+  }
+  text += str(notes_text(study), "## ", words("repeat.title"), "\n");
   if (!study.command.empty()) text += fenced(study.command, "sh");
   text += "\n" + machine(study);
   if (!study.description.empty()) {
-    text += str("\n<details><summary>The exact description</summary>\n\n", fenced(study.description, "json"),
-                "\n</details>\n");
+    text += str("\n<details><summary>", words("repeat.description"), "</summary>\n\n",
+                fenced(study.description, "json"), "\n</details>\n");
   }
   return text;
 }

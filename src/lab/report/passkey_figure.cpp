@@ -109,13 +109,8 @@ Figure passkey_figure(const Study& study) {
     line = std::max(line, map.height());
   }
   const double height = y + line;
-  Figure figure{
-      "passkey",
-      "Passkey retrieval",
-      "Correct answers in percent, by context length (horizontal) and depth of the key (vertical; 0 % is the start).",
-      "",
-      "Share of passkeys found by context length and depth; the table below has the numbers.",
-      ""};
+  Figure figure{"passkey", study.words()("figure.passkey.title"),       study.words()("figure.passkey.caption"),
+                "",        study.words()("figure.passkey.alternative"), ""};
   plot::SvgCanvas canvas(kPictureWidth, height, {.title = figure.alternative});
   canvas.box(0, 0, kPictureWidth, height, plot::kPaper);
   for (size_t i = 0; i < maps.size(); ++i) draw_map(canvas, maps[i], places[i].first, places[i].second);

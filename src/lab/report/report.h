@@ -4,10 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "lamina/lab/words/words.h"
+
 namespace lamina::lab {
 
 /// Columns of text, Markdown and CSV tables. `standard`: the judged measure with its comparison, perplexity, speed,
-/// memory and parameters. `all`: every measure.
+/// memory and parameters; losses both best and final. `all`: every measure.
 enum class Columns : uint8_t { standard, all };
 
 /// Builds report pages from the text of a results file (docs/guides/report.md describes it). The text is validated
@@ -15,9 +17,10 @@ enum class Columns : uint8_t { standard, all };
 ///
 /// report_html returns a self-contained file with sortable tables and interactive charts in light and dark themes.
 /// Without the chart library or JavaScript, it shows the same charts as images.
-std::string report_html(const std::string& results, const std::string& name);
+std::string report_html(const std::string& results, const std::string& name, Language language = Language::en);
 /// Tables and findings as Markdown. The images are the files that write_report writes next to it.
-std::string report_markdown(const std::string& results, const std::string& name, Columns columns = Columns::standard);
+std::string report_markdown(const std::string& results, const std::string& name, Columns columns = Columns::standard,
+                            Language language = Language::en);
 /// One line per variant: mean and spread of each measure. The judged measure also has the difference to the reference,
 /// p and mark.
 std::string report_csv(const std::string& results, const std::string& name, Columns columns = Columns::standard);
@@ -26,10 +29,10 @@ std::string report_text(const std::string& results, const std::string& name, Col
 /// One line per run of each variant.
 std::string runs_csv(const std::string& results, const std::string& name);
 
-/// Writes report.html, report.md, report.csv, runs.csv and the charts as SVG files into `folder`, which is created if
-/// needed. Returns the paths, report.html first.
+/// Writes report.html, report.md, report.csv, runs.csv and each chart as an SVG file with its data as a CSV file into
+/// `folder`, which is created if needed. Returns the paths, report.html first.
 std::vector<std::string> write_report(const std::string& results, const std::string& name, const std::string& folder,
-                                      Columns columns = Columns::standard);
+                                      Columns columns = Columns::standard, Language language = Language::en);
 
 /// Whether report_html has interactive charts (otherwise images).
 bool report_is_interactive();

@@ -115,6 +115,8 @@ Series read_series(const Place& place) {
   series.step = given_numbers(place.at("step"));
   series.loss = numbers(place.at("loss"));
   same_length(place.at("loss"), series.loss.size(), series.step.size());
+  series.seconds = numbers(place.maybe("seconds"));
+  if (!series.seconds.empty()) same_length(place.at("seconds"), series.seconds.size(), series.step.size());
   return series;
 }
 
@@ -138,6 +140,8 @@ Run read_run(const Place& place) {
   run.stopped_early = place.maybe("stopped_early").truth();
   run.curve = read_series(place.maybe("curve"));
   run.evaluations = read_series(place.maybe("evaluations"));
+  run.tokens_per_step = place.maybe("tokens_per_step").number();
+  run.values.erase("tokens_per_step");
   return run;
 }
 
@@ -158,6 +162,8 @@ Measure read_measure(const Place& place) {
   measure.ci95_half_width = place.maybe("reach").number();
   measure.p_alone = place.maybe("p_alone").number();
   measure.runs = place.maybe("runs").number();
+  measure.margin = place.maybe("margin").number();
+  measure.seeds_needed = place.maybe("seeds_needed").number();
   return measure;
 }
 
@@ -192,6 +198,86 @@ Variant read_variant(const Place& place) {
     for (const auto& [key, value] : summary.value().items()) variant.summary[key] = read_measure(summary.at(key));
   }
   return variant;
+}
+
+std::vector<Claim> read_claims(const Place& description) {
+  std::vector<Claim> claims;
+  if (description.is_null() || !description.value().is_object() || !description.maybe("claims").value().is_array()) {
+    return claims;
+  }
+  for (const Place& item : description.at("claims").list()) {
+    claims.push_back({item.at("text").text(), item.at("variant").text(), item.maybe("against").text(),
+                      item.maybe("metric").text(), item.maybe("from").number().value_or(0), item.maybe("to").number()});
+    if (claims.back().metric.empty()) claims.back().metric = "best_loss";
+  }
+  return claims;
+}
+
+ScalingGroup read_scaling_group(const Place& place) {
+  ScalingGroup group;
+  group.name = place.at("name").text();
+  for (const Place& item : place.at("points").list()) {
+    group.points.push_back(
+        {item.at("size").number_within(1e-300, 1e100), item.at("seed").whole_number(), item.at("loss").given_number()});
+  }
+  const Place fit = place.maybe("fit");
+  if (fit.is_null()) return group;
+  group.fitted = true;
+  group.irreducible = fit.at("irreducible").given_number();
+  group.coefficient = fit.at("coefficient").given_number();
+  group.exponent = fit.at("exponent").given_number();
+  group.exponent_low = fit.maybe("exponent_low").number();
+  group.exponent_high = fit.maybe("exponent_high").number();
+  group.determined = fit.at("determined").truth();
+  group.sizes = fit.at("sizes").given_number();
+  group.seeds = fit.at("seeds").given_number();
+  const Place curve = fit.at("curve");
+  for (const Place& item : curve.at("size").list()) group.curve_size.push_back(item.number_within(1e-300, 1e100));
+  group.curve_loss = given_numbers(curve.at("loss"));
+  group.curve_low = given_numbers(curve.at("low"));
+  group.curve_high = given_numbers(curve.at("high"));
+  same_length(curve.at("loss"), group.curve_loss.size(), group.curve_size.size());
+  same_length(curve.at("high"), group.curve_high.size(), group.curve_low.size());
+  if (!group.curve_low.empty()) same_length(curve.at("low"), group.curve_low.size(), group.curve_size.size());
+  return group;
+}
+
+Scaling read_scaling(const Place& place) {
+  Scaling scaling{place.at("against").one_of({"parameters", "compute"}), {}};
+  for (const Place& item : place.at("groups").list()) scaling.groups.push_back(read_scaling_group(item));
+  return scaling;
+}
+
+/// Tokens of an update, for files that do not have them with each run: from the recipe, unless a variant changes it.
+void derive_tokens(Study& study, const Json& file) {
+  const auto description = file.find("description");
+  if (description == file.end() || !description->is_object() || !description->contains("recipe")) return;
+  const Json& recipe = (*description)["recipe"];
+  if (!recipe.is_object()) return;
+  double tokens = 1;
+  for (const char* key : {"batch", "length"}) {
+    if (!recipe.contains(key) || !recipe[key].is_number() || recipe[key] <= 0) return;
+    tokens *= recipe[key].get<double>();
+  }
+  if (recipe.contains("accumulate") && recipe["accumulate"].is_number()) tokens *= recipe["accumulate"].get<double>();
+  if (recipe.contains("steps") && recipe["steps"].is_number()) study.steps = recipe["steps"].get<double>();
+  for (size_t i = 0; i < study.variants.size(); ++i) {
+    const Json changes = file["variants"][i].value("recipe", Json::array());
+    for (Run& run : study.variants[i].runs) {
+      if (!run.tokens_per_step && changes.empty()) run.tokens_per_step = tokens;
+    }
+  }
+}
+
+/// Files without `kind`: a sentence "LABEL: best validation loss …" compares a variant with its reference.
+std::string kind_of(const Study& study, const Finding& finding) {
+  if (!finding.verdict.empty() || !finding.claim.empty()) return "claim";
+  for (const Variant& variant : study.variants) {
+    for (const char* measure : {": best validation loss", ": accuracy"}) {
+      if (finding.text.starts_with(variant.label + measure)) return "comparison";
+    }
+  }
+  return "note";
 }
 
 /// Depths of passkeys, or shares of passkeys found.
@@ -274,18 +360,35 @@ std::string Study::label_of(const std::string& variant) const {
   return variant;
 }
 
+const Variant* Study::find(const std::string& variant) const {
+  for (const Variant& each : variants) {
+    if (each.name == variant) return &each;
+  }
+  return nullptr;
+}
+
+const Variant* Study::reference_of(const Variant& variant) const {
+  const size_t place = static_cast<size_t>(&variant - variants.data());
+  if (place == 0 || variant.name == base) return nullptr;
+  if (compared_with == "base") return base.empty() ? variants.data() : find(base);
+  size_t before = place - 1;
+  while (before > 0 && variants[before].runs.empty()) --before;
+  return &variants[before];
+}
+
 size_t Study::most_seeds() const {
   size_t most = 0;
   for (const Variant& variant : variants) most = std::max(most, variant.runs.size());
   return most;
 }
 
-Study read_study(const std::string& text, const std::string& name) {
+Study read_study(const std::string& text, const std::string& name, Language language) {
   const Json json = parse_json<Json>(text, name);
   const Place file(json, name, ": ");
   if (!json.is_object()) file.fail("an object, the results of `lamina compare` or `lamina stretch`");
   if (file.at("schema").given_number() != 1) file.at("schema").fail("1, the only version this program reads");
   Study study;
+  study.language = language;
   study.name = file.at("name").text();
   study.question = file.maybe("question").text();
   study.mode = file.maybe("mode").text();
@@ -307,14 +410,21 @@ Study read_study(const std::string& text, const std::string& name) {
   keep_one_comparison(study);
   tell_apart(study.variants, name);
   for (const Place& item : file.maybe("findings").list()) {
-    Finding finding{item.at("text").text(), "", item.maybe("claim").text()};
+    Finding finding{item.maybe("kind").text(), item.at("text").text(), "", item.maybe("claim").text()};
     if (const Place verdict = item.maybe("verdict"); !verdict.is_null()) {
       finding.verdict =
           verdict.one_of({"holds", "does not", "cannot tell", "at our size: holds", "at our size: does not"});
     }
+    if (finding.kind.empty()) finding.kind = kind_of(study, finding);
     study.findings.push_back(std::move(finding));
   }
   if (const Place stretch = file.maybe("stretch"); !stretch.is_null()) study.stretch = read_stretch(stretch);
+  if (const Place scaling = file.maybe("scaling"); !scaling.is_null()) study.scaling = read_scaling(scaling);
+  study.claims = read_claims(file.maybe("description"));
+  study.margin = file.maybe("margin").number();
+  study.equal_seconds = file.maybe("equal_seconds").number();
+  derive_tokens(study, json);
+  if (!study.margin) judge_again(study);
   return study;
 }
 

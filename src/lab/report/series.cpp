@@ -15,10 +15,20 @@ constexpr double kRounding = 1e-9;  // sums in another order may differ by this 
 constexpr double kSameCost = 0.02;
 constexpr double kLevel = 0.005;
 
-Band::Point point_of(double x, const std::vector<double>& values) {
-  const double mean = mean_of(values);
-  const double spread = deviation_of(values).value_or(0);
-  return {x, mean, mean - spread, mean + spread, values.size()};
+/// Values of the seeds at one step.
+struct AtStep {
+  std::vector<double> losses;
+  std::vector<double> seconds;
+  Number tokens;
+};
+
+Band::Point point_of(double x, const AtStep& at) {
+  const double mean = mean_of(at.losses);
+  const double spread = deviation_of(at.losses).value_or(0);
+  Band::Point point{x, mean, mean - spread, mean + spread, at.losses.size()};
+  point.tokens = at.tokens;
+  if (at.seconds.size() == at.losses.size()) point.seconds = mean_of(at.seconds);
+  return point;
 }
 
 /// Averages neighbouring points and their bounds, at the last step of each group, so that the final step is kept.
@@ -29,7 +39,8 @@ std::vector<Band::Point> thinned(const std::vector<Band::Point>& points) {
   for (size_t end = points.size() % together == 0 ? together : points.size() % together; end <= points.size();
        end += together) {
     const size_t begin = end > together ? end - together : 0;
-    Band::Point joined{points[end - 1].x, 0, 0, 0, points[end - 1].seeds};
+    const Band::Point& last = points[end - 1];
+    Band::Point joined{last.x, 0, 0, 0, last.seeds, last.tokens, last.seconds};
     for (size_t i = begin; i < end; ++i) {
       const double share = 1 / static_cast<double>(end - begin);
       joined.mean += share * points[i].mean;
@@ -73,15 +84,19 @@ size_t distinct_costs(const CostChart& chart) {
 std::vector<Band> bands_of(const Study& study, Losses losses) {
   std::vector<Band> bands;
   for (const Variant& variant : study.variants) {
-    std::map<double, std::vector<double>> at_step;
+    std::map<double, AtStep> at_step;
     for (const Run& run : variant.runs) {
       const Series& series = losses == Losses::validation ? run.evaluations : run.curve;
       for (size_t i = 0; i < series.step.size(); ++i) {
-        if (series.loss[i]) at_step[series.step[i]].push_back(*series.loss[i]);
+        if (!series.loss[i]) continue;
+        AtStep& at = at_step[series.step[i]];
+        at.losses.push_back(*series.loss[i]);
+        if (run.tokens_per_step) at.tokens = *run.tokens_per_step * series.step[i];
+        if (!series.seconds.empty() && series.seconds[i]) at.seconds.push_back(*series.seconds[i]);
       }
     }
     Band band{variant.label, {}};
-    for (const auto& [step, values] : at_step) band.points.push_back(point_of(step, values));
+    for (const auto& [step, at] : at_step) band.points.push_back(point_of(step, at));
     band.points = thinned(band.points);
     if (!band.points.empty()) bands.push_back(std::move(band));
   }
@@ -92,7 +107,7 @@ std::vector<CostChart> cost_charts(const Study& study) {
   std::vector<CostChart> charts;
   for (const char* key : {"parameters", "flops_per_token", "tokens_per_second", "decode_tokens_per_second",
                           "kv_bytes_per_token", "peak_memory_bytes"}) {
-    CostChart chart{key, column_of(key).title, {}};
+    CostChart chart{key, column_of(study, key).title, {}};
     for (const Variant& variant : study.variants) {
       const Measure cost = measure_of(variant, key);
       const Measure quality = measure_of(variant, study.quality());
@@ -115,6 +130,10 @@ std::vector<std::string> labels_of(const Study& study) {
   const auto add = [&labels](const std::string& label) {
     if (std::find(labels.begin(), labels.end(), label) == labels.end()) labels.push_back(label);
   };
+  // Groups first: they are few, so their curves are solid lines.
+  if (study.scaling) {
+    for (const ScalingGroup& group : study.scaling->groups) add(group.name);
+  }
   for (const Variant& variant : study.variants) add(variant.label);
   if (study.stretch) {
     for (const StretchRow& row : study.stretch->rows) add(study.label_of(row.variant));

@@ -7,9 +7,9 @@
 
 namespace lamina::lab::report {
 
-// Data series of the charts, shared by the SVG images and web/charts.js.
+// Data series of the charts, shared by the SVG images and web/charts.
 
-/// A variant's mean over seeds ± one standard deviation, at the steps where a run has a value.
+/// A variant's mean over seeds ± one standard deviation, at the steps (`x`) where a run has a value.
 struct Band {
   std::string label;
   struct Point {
@@ -18,6 +18,8 @@ struct Band {
     double low = 0;
     double high = 0;
     size_t seeds = 0;
+    Number tokens = {};   ///< training tokens at this step; empty if not recorded
+    Number seconds = {};  ///< training time, mean over seeds; empty if not recorded
   };
   std::vector<Point> points;
 };

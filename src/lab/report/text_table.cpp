@@ -2,6 +2,7 @@
 
 #include "lamina/base/error.h"
 #include "lamina/lab/report/columns.h"
+#include "lamina/lab/report/effects.h"
 #include "lamina/lab/run/format.h"
 #include "lamina/plot/canvas.h"
 
@@ -32,9 +33,10 @@ std::string text_cell(const Measure& measure, Style style) {
   return written(*measure.mean, style) + (measure.spread ? " " + written_spread(*measure.spread, style) : "");
 }
 
-/// Difference, p and mark, for the judged measure only.
+/// Difference with the half-width of its 95 % confidence interval, p and mark; for the judged measure only.
 std::vector<std::string> text_comparison(const Measure& measure, Style style) {
-  return {measure.difference ? written_difference(*measure.difference, style) : "-",
+  const std::string half = measure.ci95_half_width ? " " + written_spread(*measure.ci95_half_width, style) : "";
+  return {measure.difference ? written_difference(*measure.difference, style) + half : "-",
           !measure.p           ? "-"
           : *measure.p < 0.001 ? "<0.001"
                                : fixed(*measure.p, 3),
@@ -136,7 +138,9 @@ std::string stretch_text(const Study& study) {
 std::string report_text(const std::string& results, const std::string& name, Columns columns) {
   const report::Study study = report::read_study(results, name);
   if (study.stretch) return report::stretch_text(study);
-  std::string text = report::aligned(report::rows_of(study, columns)) + "\n";
+  const report::Answer answer = report::answer_of(study);
+  std::string text = answer.text.empty() ? "" : answer.text + (answer.rest.empty() ? "" : " " + answer.rest) + "\n\n";
+  text += report::aligned(report::rows_of(study, columns)) + "\n";
   for (const report::Variant& variant : study.variants) {
     const std::string adjusted = report::written_adjustment(study, variant);
     if (!adjusted.empty()) text += str(variant.name, ": matched ", adjusted, "\n");

@@ -47,7 +47,7 @@ std::string grounds(const Results& results, const MetricSummary& summary, size_t
 std::string sentence(const Results& results, const VariantResult& variant, const VariantResult& other,
                      const MetricSummary& summary, bool corrected) {
   const MetricInfo& metric = main_metric(results);
-  const size_t pairs = paired_differences(variant, other, metric, results.target).size();
+  const size_t pairs = paired_differences(variant, other, metric, context_of(results)).size();
   const std::string reference = other.variant.label + " (" + reference_words(results.study) + ")";
   std::string text = str(variant.variant.label, ": ", metric.words, " ");
   if (!summary.difference) return text + "cannot be compared with that of " + reference + ".";
@@ -78,9 +78,10 @@ void add_comparisons(const Results& results, std::vector<Finding>& findings) {
     const VariantResult& variant = results.variants[i];
     const auto found = variant.summary.find(metric);
     if (!variant.cannot.empty()) {
-      findings.push_back({variant.variant.label + ": " + variant.cannot, "", ""});
+      findings.push_back({"note", variant.variant.label + ": " + variant.cannot, "", ""});
     } else if (found != variant.summary.end()) {
-      findings.push_back({sentence(results, variant, *reference_of(results, i), found->second, compared > 2), "", ""});
+      findings.push_back(
+          {"comparison", sentence(results, variant, *reference_of(results, i), found->second, compared > 2), "", ""});
     }
   }
 }
@@ -94,10 +95,30 @@ void add_tuning(const Results& results, std::vector<Finding>& findings) {
     const auto [lowest, highest] = std::minmax_element(rates.begin(), rates.end());
     for (const auto& [rate, words] : {std::pair(*lowest, "lowest"), std::pair(*highest, "highest")}) {
       if (chosen != str("optimizer.lr=", rate)) continue;
-      findings.push_back({str(variant.variant.label, ": the best learning rate, ", rate, ", is the ", words,
+      findings.push_back({"note",
+                          str(variant.variant.label, ": the best learning rate, ", rate, ", is the ", words,
                               " that was tried; a better one may lie beyond it."),
                           "", ""});
     }
+  }
+}
+
+/// Names variants whose loss rises again: their best and final losses differ by more than the margin. Tables show both.
+void add_overfitting(const Results& results, std::vector<Finding>& findings) {
+  for (const VariantResult& variant : results.variants) {
+    const auto best = variant.summary.find("best_loss");
+    const auto last = variant.summary.find("final_loss");
+    const auto step = variant.summary.find("best_step");
+    if (best == variant.summary.end() || last == variant.summary.end() || step == variant.summary.end()) continue;
+    if (!best->second.mean || !last->second.mean || best->second.runs != last->second.runs) continue;
+    const double rise = *last->second.mean - *best->second.mean;
+    if (rise <= results.study.margin * *best->second.mean) continue;
+    findings.push_back({"note",
+                        str(variant.variant.label, ": the final loss is ", loss_text(rise), " (",
+                            printed("%.2g %%", 100 * rise / *best->second.mean),
+                            ") above the best, which was reached at step ", std::llround(*step->second.mean), " of ",
+                            results.study.recipe.steps, ": it overfits; early stopping keeps the best."),
+                        "", ""});
   }
 }
 
@@ -107,7 +128,7 @@ void add_divergences(const Results& results, std::vector<Finding>& findings) {
     for (const RunResult& run : variant.runs) diverged += run.diverged ? 1 : 0;
     if (diverged == 0) continue;
     findings.push_back(
-        {str(variant.variant.label, ": ", diverged, " of ", variant.runs.size(), " runs diverged."), "", ""});
+        {"note", str(variant.variant.label, ": ", diverged, " of ", variant.runs.size(), " runs diverged."), "", ""});
   }
 }
 
@@ -132,7 +153,7 @@ std::string other_setting(const Results& results, const Claim& claim, const Vari
 /// Verdict: "holds" if the whole 95 % confidence interval of the relative gain lies in the claimed range, "does not" if
 /// all of it lies outside. If the settings differ, the verdict gets the prefix kAtOurSize.
 Finding judge(const Results& results, const Claim& claim) {
-  Finding finding{"", "cannot tell", claim.text};
+  Finding finding{"claim", "", "cannot tell", claim.text};
   const VariantResult* variant = find_variant(results, claim.variant);
   const VariantResult* other = claim.against.empty() ? results.variants.data() : find_variant(results, claim.against);
   const MetricInfo& metric = *find_metric(claim.metric);
@@ -146,7 +167,7 @@ Finding judge(const Results& results, const Claim& claim) {
     finding.text = str(claim.text, ": ", unfinished, ".");
     return finding;
   }
-  const PairedTest test = paired_test(paired_differences(*variant, *other, metric, results.target));
+  const PairedTest test = paired_test(paired_differences(*variant, *other, metric, context_of(results)));
   const auto base = other->summary.find(metric.name);
   if (test.pairs == 0 || base == other->summary.end() || !base->second.mean || *base->second.mean == 0) {
     finding.text = str(claim.text, ": ", metric.words, " was not measured for both.");
@@ -185,6 +206,8 @@ std::vector<Finding> findings_of(const Results& results) {
   std::vector<Finding> findings;
   if (results.stretch) findings = stretch_findings(results);
   if (results.study.mode != Mode::stretch) add_comparisons(results, findings);
+  add_scaling_findings(results, findings);
+  add_overfitting(results, findings);
   add_tuning(results, findings);
   add_divergences(results, findings);
   for (const Claim& claim : results.study.claims) findings.push_back(judge(results, claim));

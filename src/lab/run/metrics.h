@@ -7,12 +7,19 @@
 
 namespace lamina::lab {
 
+/// What the metrics of a study have in common.
+struct MetricContext {
+  std::optional<double> target;   ///< loss of "to target"
+  std::optional<double> seconds;  ///< equal budget of training time: the shortest run's
+  std::optional<double> tokens;   ///< equal budget of tokens: the shortest run's; empty if all runs have the same
+};
+
 /// A metric of a run, for summaries, claims and tables.
 struct MetricInfo {
   const char* name;   ///< key in the results
   const char* words;  ///< name in sentences
   bool higher_better;
-  std::optional<double> (*of)(const RunResult& run, std::optional<double> target);
+  std::optional<double> (*of)(const RunResult& run, const MetricContext& context);
 };
 const std::vector<MetricInfo>& metrics();
 /// Returns null for an unknown name.

@@ -1,12 +1,15 @@
 #include "lamina/lab/run/plan.h"
 
 #include <algorithm>
+#include <map>
 
 #include "lamina/arch/cost.h"
 #include "lamina/arch/count.h"
 #include "lamina/arch/edit.h"
 #include "lamina/arch/resolve.h"
+#include "lamina/lab/run/scaling_fit.h"
 #include "lamina/lab/study/collect_problems.h"
+#include "lamina/train/pass.h"
 
 namespace lamina::lab {
 
@@ -62,6 +65,8 @@ VariantResult Planner::build(const Variant& variant) const {
   result.adjusted = matched.adjusted;
   result.parameters = arch::count_parameters(result.architecture).total;
   result.flops_per_token = arch::flops_per_token(result.architecture, recipe.length).forward();
+  result.training_flops = train::training_flops_per_token(recipe) * static_cast<double>(recipe.tokens_per_step()) *
+                          static_cast<double>(recipe.steps);
   const int bytes = recipe.dtype == train::Precision::bf16 ? 2 : 4;
   for (const arch::CacheRow& row : arch::cache_rows(result.architecture)) {
     result.kv_bytes_per_token += row.per_token * static_cast<double>(row.layers) * bytes;
@@ -92,7 +97,40 @@ void check_choices(const Study& study, std::vector<arch::Problem>& problems) {
   }
 }
 
+/// Every group of a scaling fit must exist and have at least three sizes.
+void check_scaling(const Study& study, const std::map<std::string, double>& sizes,
+                   std::vector<arch::Problem>& problems) {
+  const bool given = study.scaling && !study.scaling->groups.empty();
+  const std::vector<ScalingGroup> groups = scaling_groups(study);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const std::string path = given ? str("scaling.groups[", i, "]") : "scaling";
+    std::vector<double> found;
+    bool known = true;
+    for (const std::string& name : groups[i].variants) {
+      const auto size = sizes.find(name);
+      if (size != sizes.end()) {
+        found.push_back(size->second);
+        continue;
+      }
+      known = false;
+      problems.push_back({"scaling", path + ".variants", "\"" + name + "\" is not a variant",
+                          "name the base or a variant of the study"});
+    }
+    const size_t count = distinct_sizes(found);
+    if (!known || count >= kFewestSizes) continue;
+    problems.push_back({"scaling", path,
+                        str(count, count == 1 ? " size" : " sizes", "; a fit needs at least ", kFewestSizes,
+                            " that differ by more than 5 %"),
+                        "add variants of other sizes, or remove scaling"});
+  }
+}
+
 }  // namespace
+
+double scaling_size(const Study& study, const VariantResult& variant) {
+  const bool compute = study.scaling && study.scaling->against == ScalingSize::compute;
+  return compute ? variant.training_flops : static_cast<double>(variant.parameters);
+}
 
 void check_variants(const Study& study, const StudyData& data, std::vector<arch::Problem>& problems) {
   std::optional<Planner> planner;
@@ -103,12 +141,14 @@ void check_variants(const Study& study, const StudyData& data, std::vector<arch:
     planner->build(variants[0]);
   });
   if (problems.size() > before) return;  // every variant would fail for the same reason
+  std::map<std::string, double> sizes{{variants[0].name, scaling_size(study, planner->build(variants[0]))}};
   for (size_t i = 1; i < variants.size(); ++i) {
     // A rung includes the changes, and so the mistakes, of all rungs before it.
     collect_problems(str("variants[", i - 1, "] (", variants[i].name, ")"),
                      study.mode == Mode::ladder ? Repeats::drop : Repeats::keep, problems,
-                     [&] { planner->build(variants[i]); });
+                     [&] { sizes[variants[i].name] = scaling_size(study, planner->build(variants[i])); });
   }
+  if (problems.size() == before) check_scaling(study, sizes, problems);
   if (study.mode == Mode::search) check_choices(study, problems);
 }
 

@@ -36,6 +36,9 @@ class Planner {
   int64_t length_ = 0;          ///< sequence length of the base
 };
 
+/// Size of a variant in a scaling fit.
+double scaling_size(const Study& study, const VariantResult& variant);
+
 /// Builds the base and every variant for this data and adds failures to `problems`. A search may contain combinations
 /// that fail, so there each choice only has to parse.
 void check_variants(const Study& study, const StudyData& data, std::vector<arch::Problem>& problems);

@@ -6,6 +6,7 @@
 
 #include "lamina/lab/run/machine.h"
 #include "lamina/lab/run/metrics.h"
+#include "lamina/lab/run/scaling_fit.h"
 #include "lamina/lab/stretch/result.h"
 #include "lamina/lab/study/matching.h"
 
@@ -38,6 +39,7 @@ struct VariantResult {
   int64_t parameters = 0;
   double flops_per_token = 0;  ///< forward pass
   double kv_bytes_per_token = 0;
+  double training_flops = 0;  ///< of one run
   std::optional<Adjustment> adjusted;
   bool trained = true;  ///< false: existing weights are measured (mode stretch), so it has no runs
   std::string cannot;   ///< reason why it has no runs
@@ -49,11 +51,20 @@ struct VariantResult {
 };
 
 struct Finding {
+  std::string kind;  ///< comparison, claim, scaling or note
   std::string text;
   /// For a claim: "holds", "does not" or "cannot tell". The first two have the prefix "at our size: " unless the study
   /// has the claim's setting. Otherwise empty.
   std::string verdict;
   std::string claim;
+};
+
+/// Scaling law of a group of variants.
+struct ScalingResult {
+  std::string group;
+  std::vector<std::string> variants;
+  std::vector<ScalingPoint> points;
+  std::optional<ScalingFit> fit;  ///< empty: fewer than three sizes have finished runs
 };
 
 /// All results of a study.
@@ -63,6 +74,7 @@ struct Results {
   Machine machine;
   bool complete = false;         ///< all runs are finished
   std::optional<double> target;  ///< given by the study, or derived from the base
+  std::vector<ScalingResult> scaling;
   std::string data_hash;
   double seconds = 0;                   ///< wall time of this process
   double seconds_of_runs = 0;           ///< sum over the runs of this process
@@ -70,6 +82,9 @@ struct Results {
   std::vector<Finding> findings;
   std::optional<StretchResult> stretch;  ///< mode stretch, once everything is measured
 };
+
+/// Target and equal budgets of the study's metrics.
+MetricContext context_of(const Results& results);
 
 /// Reference that a variant is compared with: the base, or in a ladder the nearest earlier rung with runs. Null for the
 /// base itself.

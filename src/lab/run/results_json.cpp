@@ -14,23 +14,36 @@ namespace {
 
 constexpr size_t kCurvePoints = 400;
 
-/// At most kCurvePoints points; longer curves are averaged over neighbours.
-Json curve_json(const std::vector<double>& steps, const std::vector<double>& losses) {
+/// Steps, losses, and if known seconds and tokens. At most kCurvePoints points; longer curves are averaged over
+/// neighbours.
+Json curve_json(const RunResult& run) {
+  const std::vector<double>& steps = run.curve_step;
+  const bool timed = run.curve_seconds.size() == steps.size();
   const size_t each = (steps.size() + kCurvePoints - 1) / kCurvePoints;
-  Json step = Json::array();
-  Json loss = Json::array();
+  std::vector<double> step;
+  std::vector<double> loss;
+  std::vector<double> seconds;
   for (size_t i = 0; i < steps.size(); i += std::max<size_t>(each, 1)) {
     const size_t end = std::min(i + each, steps.size());
     double sum = 0;
-    for (size_t j = i; j < end; ++j) sum += losses[j];
+    for (size_t j = i; j < end; ++j) sum += run.curve_loss[j];
     step.push_back(steps[end - 1]);
     loss.push_back(sum / static_cast<double>(end - i));
+    if (timed) seconds.push_back(run.curve_seconds[end - 1]);
   }
-  return {{"step", step}, {"loss", loss}};
+  Json json = {{"step", step}, {"loss", loss}};
+  if (timed) json["seconds"] = seconds;
+  return json;
 }
 
-Json run_json(const RunResult& run, std::optional<double> target) {
-  const auto value = [&](const char* metric) { return or_null(find_metric(metric)->of(run, target)); };
+Json evaluations_json(const RunResult& run) {
+  Json json = {{"step", run.evaluation_step}, {"loss", run.evaluation_loss}};
+  if (run.evaluation_seconds.size() == run.evaluation_step.size()) json["seconds"] = run.evaluation_seconds;
+  return json;
+}
+
+Json run_json(const RunResult& run, const MetricContext& context) {
+  const auto value = [&](const char* metric) { return or_null(find_metric(metric)->of(run, context)); };
   return {{"seed", run.seed},
           {"run", or_null(run.folder)},
           {"best_loss", or_null(run.best_loss)},
@@ -50,8 +63,13 @@ Json run_json(const RunResult& run, std::optional<double> target) {
           {"diverged", run.diverged},
           {"divergence", or_null(run.divergence)},
           {"stopped_early", false},
-          {"curve", curve_json(run.curve_step, run.curve_loss)},
-          {"evaluations", {{"step", run.evaluation_step}, {"loss", run.evaluation_loss}}}};
+          {"tokens_per_step", run.tokens_per_step > 0 ? Json(run.tokens_per_step) : Json()},
+          {"best_loss_equal_time", value("best_loss_equal_time")},
+          {"final_loss_equal_time", value("final_loss_equal_time")},
+          {"best_loss_equal_tokens", value("best_loss_equal_tokens")},
+          {"final_loss_equal_tokens", value("final_loss_equal_tokens")},
+          {"curve", curve_json(run)},
+          {"evaluations", evaluations_json(run)}};
 }
 
 Json summary_json(const std::map<std::string, MetricSummary>& summaries) {
@@ -91,10 +109,10 @@ Json tuning_json(const VariantResult& variant) {
   return trials;
 }
 
-Json variant_json(const VariantResult& variant, std::optional<double> target) {
+Json variant_json(const VariantResult& variant, const MetricContext& context) {
   const bool built = variant.parameters > 0;
   Json runs = Json::array();
-  for (const RunResult& run : variant.runs) runs.push_back(run_json(run, target));
+  for (const RunResult& run : variant.runs) runs.push_back(run_json(run, context));
   return {{"name", variant.variant.name},
           {"label", variant.variant.label},
           {"switches", variant.variant.set},
@@ -104,6 +122,7 @@ Json variant_json(const VariantResult& variant, std::optional<double> target) {
           {"parameters", built ? Json(variant.parameters) : Json()},
           {"flops_per_token", built ? Json(variant.flops_per_token) : Json()},
           {"kv_bytes_per_token", built ? Json(variant.kv_bytes_per_token) : Json()},
+          {"training_flops", built && variant.training_flops > 0 ? Json(variant.training_flops) : Json()},
           {"adjusted", adjusted_json(variant.adjusted)},
           {"cannot", or_null(variant.cannot)},
           {"highest_stable_learning_rate", or_null(variant.highest_stable_learning_rate)},
@@ -138,6 +157,33 @@ Json stretch_json(const StretchResult& result) {
           {"passkey", passkey}};
 }
 
+Json scaling_json(const Results& results) {
+  Json groups = Json::array();
+  for (const ScalingResult& group : results.scaling) {
+    Json points = Json::array();
+    for (const ScalingPoint& point : group.points) {
+      points.push_back({{"size", point.size}, {"seed", point.seed}, {"loss", point.loss}});
+    }
+    Json json = {{"name", group.group}, {"variants", group.variants}, {"points", points}, {"fit", Json()}};
+    if (group.fit) {
+      const ScalingFit& fit = *group.fit;
+      json["fit"] = {
+          {"irreducible", fit.irreducible},
+          {"coefficient", fit.coefficient},
+          {"exponent", fit.exponent},
+          {"exponent_low", or_null(fit.exponent_low)},
+          {"exponent_high", or_null(fit.exponent_high)},
+          {"determined", fit.determined},
+          {"sizes", fit.sizes},
+          {"seeds", fit.seeds},
+          {"curve",
+           {{"size", fit.curve_size}, {"loss", fit.curve_loss}, {"low", fit.curve_low}, {"high", fit.curve_high}}}};
+    }
+    groups.push_back(std::move(json));
+  }
+  return {{"against", arch::value_to_json(results.study.scaling->against, arch::Defaults::write)}, {"groups", groups}};
+}
+
 Json machine_json(const Machine& machine) {
   return {{"cpu", machine.cpu},         {"cores", machine.cores},   {"jobs", machine.jobs},
           {"threads", machine.threads}, {"device", machine.device}, {"memory_bytes", machine.memory_bytes},
@@ -149,11 +195,14 @@ Json machine_json(const Machine& machine) {
 std::string results_json(const Results& results) {
   const Study& study = results.study;
   Json variants = Json::array();
-  for (const VariantResult& variant : results.variants) variants.push_back(variant_json(variant, results.target));
+  const MetricContext context = context_of(results);
+  for (const VariantResult& variant : results.variants) variants.push_back(variant_json(variant, context));
   Json findings = Json::array();
   for (const Finding& finding : results.findings) {
-    findings.push_back(
-        {{"text", finding.text}, {"verdict", or_null(finding.verdict)}, {"claim", or_null(finding.claim)}});
+    findings.push_back({{"kind", finding.kind},
+                        {"text", finding.text},
+                        {"verdict", or_null(finding.verdict)},
+                        {"claim", or_null(finding.claim)}});
   }
   Json json = {{"schema", 1},
                {"name", study.name},
@@ -166,6 +215,9 @@ std::string results_json(const Results& results) {
                {"machine", machine_json(results.machine)},
                {"metric", arch::value_to_json(study.metric, arch::Defaults::write)},
                {"target", or_null(results.target)},
+               {"margin", study.margin},
+               {"equal_seconds", or_null(context.seconds)},
+               {"equal_tokens", or_null(context.tokens)},
                {"base", study.base_name},
                {"compared_with", reference_words(study)},
                {"matching", arch::value_to_json(study.matching, arch::Defaults::write)},
@@ -174,6 +226,7 @@ std::string results_json(const Results& results) {
                {"seconds_of_runs", results.seconds_of_runs},
                {"variants", variants},
                {"findings", findings}};
+  if (results.study.scaling) json["scaling"] = scaling_json(results);
   if (results.stretch) json["stretch"] = stretch_json(*results.stretch);
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "lamina/arch/cost.h"
 #include "lamina/arch/json.h"
 #include "lamina/arch/value_json.h"
 #include "lamina/base/files.h"
@@ -14,6 +13,7 @@
 #include "lamina/infer/decode_speed.h"
 #include "lamina/lab/study/study.h"
 #include "lamina/train/memory.h"
+#include "lamina/train/pass.h"
 #include "lamina/train/run_data.h"
 
 namespace lamina::lab {
@@ -68,6 +68,7 @@ void drop_weights(const RunPlan& plan, bool keep) {
 RunResult collect(const RunPlan& plan, const train::Trainer& trainer) {
   RunResult result;
   result.seed = plan.recipe.seed;
+  result.tokens_per_step = plan.recipe.tokens_per_step();
   read_log_into(result, inside(plan, "log.jsonl"));
   const train::Progress& progress = trainer.progress();
   result.best_loss = progress.best_loss;
@@ -113,8 +114,8 @@ RunPlan plan_run(train::Recipe recipe, int64_t seed, const StudyData& data, cons
   recipe.seed = seed;
   plan.hash = data::sha256_hex(description(recipe, data, place)).substr(0, kRunHashDigits);
   plan.folder = (fs::path(runs) / plan.hash).string();
-  plan.work = arch::flops_per_token(recipe.architecture, recipe.length).training() *
-              static_cast<double>(recipe.tokens_per_step()) * static_cast<double>(recipe.steps);
+  plan.work = train::training_flops_per_token(recipe) * static_cast<double>(recipe.tokens_per_step()) *
+              static_cast<double>(recipe.steps);
   plan.validation_bytes = data.validation_bytes;
   plan.validation_targets = data.validation_targets;
   plan.recipe = std::move(recipe);

@@ -38,6 +38,13 @@ void visit(Result& result, const F& field) {
   field("evaluation_seconds", result.evaluation_seconds);
 }
 
+/// Fields that results of older versions lack.
+template <class Result, class F>
+void visit_newer(Result& result, const F& field) {
+  field("tokens_per_step", result.tokens_per_step);
+  field("curve_seconds", result.curve_seconds);
+}
+
 template <class T>
 Json to_json(const T& value) {
   return value;
@@ -66,9 +73,18 @@ std::optional<size_t> RunResult::reached(double target) const {
   return {};
 }
 
+std::vector<double> RunResult::tokens_at(const std::vector<double>& steps) const {
+  if (tokens_per_step == 0) return {};
+  std::vector<double> tokens;
+  for (const double step : steps) tokens.push_back(step * static_cast<double>(tokens_per_step));
+  return tokens;
+}
+
 std::string write_run_result(const RunResult& result) {
   Json json{{"version", kResultVersion}};
-  visit(result, [&](const char* key, const auto& value) { json[key] = to_json(value); });
+  const auto write = [&](const char* key, const auto& value) { json[key] = to_json(value); };
+  visit(result, write);
+  visit_newer(result, write);
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -79,6 +95,9 @@ std::optional<RunResult> read_run_result(const std::string& path) {
     const Json json = try_parse_json<Json>(read_text(path)).value_or(Json());
     if (json.at("version") != kResultVersion) return {};
     visit(result, [&](const char* key, auto& value) { from_json(json.at(key), value); });
+    visit_newer(result, [&](const char* key, auto& value) {
+      if (json.contains(key)) from_json(json[key], value);
+    });
   } catch (const Json::exception&) {
     return {};
   }
@@ -101,6 +120,7 @@ void read_log_into(RunResult& result, const std::string& log_file) {
     if (const auto loss = number(line, "loss")) {
       result.curve_step.push_back(*step);
       result.curve_loss.push_back(*loss);
+      result.curve_seconds.push_back(seconds);
       norms.push_back(number(line, "grad_norm").value_or(0));
       if (const auto rate = number(line, "tokens_per_second")) rates.push_back(*rate);
     }

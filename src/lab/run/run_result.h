@@ -24,14 +24,18 @@ struct RunResult {
   int64_t spikes = 0;
   int64_t gradient_outliers = 0;
   bool diverged = false;
-  std::string divergence;  ///< what was not finite, and at which step
-  double seconds = 0;      ///< training time, evaluations and checkpoints included
+  std::string divergence;       ///< what was not finite, and at which step
+  double seconds = 0;           ///< training time, evaluations and checkpoints included
+  int64_t tokens_per_step = 0;  ///< 0 in results of older versions
   std::vector<double> curve_step;
-  std::vector<double> curve_loss;  ///< of the logged updates
+  std::vector<double> curve_loss;     ///< of the logged updates
+  std::vector<double> curve_seconds;  ///< training time up to each; empty in results of older versions
   std::vector<double> evaluation_step;
   std::vector<double> evaluation_loss;
   std::vector<double> evaluation_seconds;  ///< training time up to each evaluation
 
+  /// Training tokens up to these steps; empty if tokens_per_step is not known.
+  std::vector<double> tokens_at(const std::vector<double>& steps) const;
   /// Index of the first evaluation at or below this loss.
   std::optional<size_t> reached(double target) const;
 };

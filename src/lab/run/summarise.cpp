@@ -9,17 +9,17 @@ namespace {
 
 constexpr double kSignificant = 0.05;
 
-std::vector<double> values_of(const VariantResult& variant, const MetricInfo& metric, std::optional<double> target) {
+std::vector<double> values_of(const VariantResult& variant, const MetricInfo& metric, const MetricContext& context) {
   std::vector<double> values;
   for (const RunResult& run : variant.runs) {
-    if (const std::optional<double> value = metric.of(run, target)) values.push_back(*value);
+    if (const std::optional<double> value = metric.of(run, context)) values.push_back(*value);
   }
   return values;
 }
 
-MetricSummary alone(const VariantResult& variant, const MetricInfo& metric, std::optional<double> target) {
+MetricSummary alone(const VariantResult& variant, const MetricInfo& metric, const MetricContext& context) {
   MetricSummary summary;
-  const std::vector<double> values = values_of(variant, metric, target);
+  const std::vector<double> values = values_of(variant, metric, context);
   summary.runs = values.size();
   if (values.empty()) return summary;
   summary.mean = mean_of(values);
@@ -54,18 +54,18 @@ void correct(const std::vector<MetricSummary*>& compared, std::optional<double> 
 }
 
 /// Compares every variant with its reference in one metric.
-void compare(Results& results, const MetricInfo& metric) {
+void compare(Results& results, const MetricInfo& metric, const MetricContext& context) {
   std::vector<MetricSummary*> compared;
   std::vector<bool> finished;
   for (size_t i = 0; i < results.variants.size(); ++i) {
     VariantResult& variant = results.variants[i];
-    MetricSummary summary = alone(variant, metric, results.target);
+    MetricSummary summary = alone(variant, metric, context);
     if (summary.runs == 0) continue;
     const VariantResult* reference = reference_of(results, i);
     if (reference == nullptr) {
       summary.mark = "base";
     } else if (const auto other = reference->summary.find(metric.name); other != reference->summary.end()) {
-      compare_pair(summary, paired_differences(variant, *reference, metric, results.target), *other->second.mean,
+      compare_pair(summary, paired_differences(variant, *reference, metric, context), *other->second.mean,
                    results.study.margin);
     }
     MetricSummary& kept = variant.summary[metric.name] = summary;
@@ -73,8 +73,7 @@ void compare(Results& results, const MetricInfo& metric) {
     compared.push_back(&kept);
     finished.push_back(unfinished_runs(results, variant).empty() && unfinished_runs(results, *reference).empty());
   }
-  correct(compared, &MetricSummary::p_alone, &MetricSummary::p);
-  correct(compared, &MetricSummary::p_equivalence, &MetricSummary::p_equivalence);
+  correct_p(compared);
   for (size_t i = 0; i < compared.size(); ++i) {
     compared[i]->mark = finished[i] ? mark_of(*compared[i], metric) : "cannot tell";
     if (compared[i]->mark != "cannot tell") compared[i]->seeds_needed = {};
@@ -92,6 +91,24 @@ std::optional<double> target_of(const Results& results) {
 }
 
 }  // namespace
+
+MetricContext context_of(const Results& results) {
+  MetricContext context{results.target, {}, {}};
+  double most_tokens = 0;
+  for (const VariantResult& variant : results.variants) {
+    for (const RunResult& run : variant.runs) {
+      if (run.diverged || run.evaluation_step.empty()) continue;
+      const double seconds = run.evaluation_seconds.back();
+      if (seconds > 0) context.seconds = std::min(context.seconds.value_or(seconds), seconds);
+      const std::vector<double> tokens = run.tokens_at({run.evaluation_step.back()});
+      if (tokens.empty()) continue;
+      context.tokens = std::min(context.tokens.value_or(tokens[0]), tokens[0]);
+      most_tokens = std::max(most_tokens, tokens[0]);
+    }
+  }
+  if (context.tokens == most_tokens) context.tokens = {};
+  return context;
+}
 
 const VariantResult* reference_of(const Results& results, size_t variant) {
   if (variant == 0) return nullptr;
@@ -112,6 +129,11 @@ std::string unfinished_runs(const Results& results, const VariantResult& variant
   return str(variant.runs.size(), " of ", planned, " runs of ", variant.variant.label, " finished");
 }
 
+void correct_p(const std::vector<MetricSummary*>& compared) {
+  correct(compared, &MetricSummary::p_alone, &MetricSummary::p);
+  correct(compared, &MetricSummary::p_equivalence, &MetricSummary::p_equivalence);
+}
+
 std::string mark_of(const MetricSummary& summary, const MetricInfo& metric) {
   if (!summary.difference) return "cannot tell";
   if (*summary.difference == 0 && summary.ci95_half_width == 0.0) return "no difference";  // bit-identical pairs
@@ -123,13 +145,13 @@ std::string mark_of(const MetricSummary& summary, const MetricInfo& metric) {
 }
 
 std::vector<double> paired_differences(const VariantResult& variant, const VariantResult& other,
-                                       const MetricInfo& metric, std::optional<double> target) {
+                                       const MetricInfo& metric, const MetricContext& context) {
   std::vector<double> differences;
   for (const RunResult& run : variant.runs) {
     for (const RunResult& partner : other.runs) {
       if (partner.seed != run.seed) continue;
-      const std::optional<double> a = metric.of(run, target);
-      const std::optional<double> b = metric.of(partner, target);
+      const std::optional<double> a = metric.of(run, context);
+      const std::optional<double> b = metric.of(partner, context);
       if (a && b) differences.push_back(*a - *b);
     }
   }
@@ -140,7 +162,9 @@ void summarise(Results& results) {
   if (results.variants.empty()) return;
   results.target = target_of(results);
   for (VariantResult& variant : results.variants) variant.summary.clear();
-  for (const MetricInfo& metric : metrics()) compare(results, metric);
+  const MetricContext context = context_of(results);
+  for (const MetricInfo& metric : metrics()) compare(results, metric, context);
+  results.scaling = fit_groups(results);
   results.findings = findings_of(results);
 }
 

@@ -29,7 +29,7 @@ Finding row_finding(const Results& results, const StretchRow& row) {
                 growth < 0 ? " % less), " : " % more), ", fixed(row.sliding.front().value_or(0), 2), " and ",
                 fixed(row.sliding.back().value_or(0), 2), " in sliding windows.");
   }
-  return {text, "", ""};
+  return {"note", text, "", ""};
 }
 
 /// Published perplexity growth at four times the training length (non-overlapping windows), and that training length.
@@ -56,7 +56,8 @@ void add_claims(const Results& results, std::vector<Finding>& findings) {
       if (row.variant != claim.variant || !row.non_overlapping.front() || !row.non_overlapping[index]) continue;
       const double growth = *row.non_overlapping[index] / *row.non_overlapping.front() - 1;
       const std::string label = label_of(results, row.variant);
-      findings.push_back({str(label, ": perplexity grows by ", fixed(100 * growth, 1), " % at four times the length (",
+      findings.push_back({"claim",
+                          str(label, ": perplexity grows by ", fixed(100 * growth, 1), " % at four times the length (",
                               stretch.trained_length, " to ", *at, " tokens, non-overlapping windows)."),
                           growth_verdict(claim, growth, stretch.trained_length),
                           str(label, " grows by ", fixed(100 * claim.growth, 0), " % from ", claim.trained, " to ",

@@ -16,7 +16,7 @@ void set_scaling(Position& position, const arch::RopeScaling& scaling) {
 
 /// Position field of Attention and Mla; null for other mixers.
 std::optional<arch::LayerPosition>* position_of(arch::Mixer& mixer) {
-  if (auto* attention = std::get_if<arch::Attention>(&mixer)) return &attention->position;
+  if (auto* attention = arch::attention_of(mixer)) return &attention->position;
   if (auto* latent = std::get_if<arch::Mla>(&mixer)) return &latent->position;
   return nullptr;
 }

@@ -5,6 +5,7 @@
 
 #include "lamina/arch/cost.h"
 #include "lamina/arch/count.h"
+#include "lamina/arch/layers.h"
 #include "lamina/arch/resolve.h"
 
 namespace lamina::lab {
@@ -87,10 +88,10 @@ class Matcher {
     int64_t step = kStep;
     for (const arch::LayerGroup& group : resolved_.layers) {
       for (const arch::Block& block : group.pattern) {
-        const auto* attention = std::get_if<arch::Attention>(&block.mixer);
+        const auto* attention = arch::attention_of(block.mixer);
         const bool follows = attention != nullptr && *attention->head_dim * attention->n_heads == resolved_.d_model;
         if (follows) step = std::lcm(step, 2 * attention->n_heads);
-        if (const auto* mamba = std::get_if<arch::Mamba2>(&block.mixer)) step = std::lcm(step, mamba->head_dim);
+        if (const auto* mamba = arch::mamba2_of(block.mixer)) step = std::lcm(step, mamba->head_dim);
       }
     }
     return step;
@@ -104,7 +105,7 @@ class Matcher {
     });
     for (arch::LayerGroup& group : spec.layers) {
       for (arch::Block& block : group.pattern) {
-        auto* attention = std::get_if<arch::Attention>(&block.mixer);
+        auto* attention = arch::attention_of(block.mixer);
         if (attention == nullptr || !attention->head_dim) continue;
         if (*attention->head_dim * attention->n_heads == spec.d_model) attention->head_dim = width / attention->n_heads;
       }

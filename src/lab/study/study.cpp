@@ -321,6 +321,14 @@ std::vector<Variant> variants_of(const Study& study) {
   return all;
 }
 
+std::vector<ScalingGroup> scaling_groups(const Study& study) {
+  if (!study.scaling) return {};
+  if (!study.scaling->groups.empty()) return study.scaling->groups;
+  ScalingGroup all{study.name, {study.base_name}};
+  for (const Variant& variant : study.variants) all.variants.push_back(variant.name);
+  return {all};
+}
+
 std::vector<std::vector<std::string>> tuning_changes(const Tuning& tuning) {
   std::vector<std::vector<std::string>> all = {{}};
   const auto cross = [&all](const char* path, const auto& values) {

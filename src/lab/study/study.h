@@ -154,6 +154,31 @@ struct Claim {
   bool operator==(const Claim&) const = default;
 };
 
+enum class ScalingSize : uint8_t { parameters, compute };
+constexpr std::array<std::string_view, 2> names_of(ScalingSize) { return {"parameters", "compute"}; }
+
+/// Variants of one kind at several sizes, which share a scaling law.
+struct ScalingGroup {
+  std::string name;
+  std::vector<std::string> variants;
+  static void visit_fields(auto& self, auto&& field) {
+    field("name", self.name, "display name");
+    field("variants", self.variants, "names of at least three variants of different sizes; the base may be one");
+  }
+  bool operator==(const ScalingGroup&) const = default;
+};
+
+/// Fits loss = E + A · size^−α to variants of different sizes.
+struct ScalingSettings {
+  ScalingSize against = ScalingSize::parameters;
+  std::vector<ScalingGroup> groups;
+  static void visit_fields(auto& self, auto&& field) {
+    field("against", self.against, "size of a model: its parameters, or the FLOPs of its training");
+    field("groups", self.groups, "one fit per group; default: one group of the base and all variants");
+  }
+  bool operator==(const ScalingSettings&) const = default;
+};
+
 struct Study {
   int64_t schema = kStudySchema;
   std::string name;
@@ -179,6 +204,7 @@ struct Study {
   Search search;
   std::optional<StretchSettings> stretch;
   std::vector<Claim> claims;
+  std::optional<ScalingSettings> scaling;
   int64_t jobs = 0;
   int64_t threads = 0;
   std::string device = "cpu";
@@ -222,6 +248,7 @@ struct Study {
     field("search", self.search, "settings of mode search");
     field("stretch", self.stretch, "settings of mode stretch");
     field("claims", self.claims, "published claims to check against the results");
+    field("scaling", self.scaling, "fit a scaling law to variants of at least three sizes; default: no fit");
     field("jobs", self.jobs, "concurrent runs; default 0: one per core", arch::kCount);
     field("threads", self.threads, "threads per run; default 0: cores / jobs", arch::kCount);
     field("device", self.device, "training device: cpu, cuda or cuda:N; on a GPU one run at a time by default");
@@ -253,6 +280,9 @@ std::string write_study(const Study& study);
 
 /// The base and its variants with complete lists of changes; a ladder step includes the steps before it.
 std::vector<Variant> variants_of(const Study& study);
+
+/// The groups of a scaling fit; the default group is filled in. Empty without a fit.
+std::vector<ScalingGroup> scaling_groups(const Study& study);
 
 /// Combinations of the tuning values, as recipe changes; empty if there is nothing to tune.
 std::vector<std::vector<std::string>> tuning_changes(const Tuning& tuning);

@@ -83,7 +83,7 @@ int64_t size_of(const arch::ArchSpec& base, const std::string& name) {
   if (name == "d_model") return base.d_model;
   for (const arch::WrittenBlock& written : arch::written_blocks(base)) {
     if (name == "n_heads") {
-      if (const auto* attention = std::get_if<arch::Attention>(&written.block->mixer)) return attention->n_heads;
+      if (const auto* attention = arch::attention_of(written.block->mixer)) return attention->n_heads;
     }
     if (name == "d_ff") {
       if (const auto* gated = std::get_if<arch::GatedFfn>(&written.block->ffn)) return gated->d_ff.value_or(0);

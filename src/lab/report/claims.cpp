@@ -1,0 +1,131 @@
+#include <algorithm>
+#include <cmath>
+
+#include "lamina/base/error.h"
+#include "lamina/lab/report/columns.h"
+#include "lamina/lab/report/effects.h"
+#include "lamina/lab/run/format.h"
+#include "lamina/lab/run/metrics.h"
+#include "lamina/lab/run/statistics.h"
+
+namespace lamina::lab::report {
+namespace {
+
+std::string percent(double share) {
+  std::string text = printed("%+.1f", 100 * share);
+  if (text.starts_with("-")) text.replace(0, 1, "−");
+  if (text == "+0.0" || text == "−0.0") text = "0.0";
+  return text;
+}
+
+/// A run's measure. Perplexity is not stored with older runs.
+Number claimed_value(const Run& run, const std::string& metric) {
+  const auto found = run.values.find(metric);
+  if (found != run.values.end() && found->second) return found->second;
+  const auto loss = run.values.find("best_loss");
+  if (metric != "perplexity" || loss == run.values.end() || !loss->second) return {};
+  return std::exp(*loss->second);
+}
+
+/// "+2.0 % or more", "−5.0 to +1.0 %".
+std::string claimed_range(const Study& study, const Claim& claim) {
+  const Words& words = study.words();
+  if (!claim.to) return words("claims.at_least", {{"from", percent(claim.from)}});
+  return words("claims.between", {{"from", percent(claim.from)}, {"to", percent(*claim.to)}});
+}
+
+/// "+1.8 % (+0.3 to +3.3 %), 3 seeds": relative gain with its interval, from the runs; empty if not measured.
+std::string measured_gain(const Study& study, const Claim& claim) {
+  const Variant* variant = study.find(claim.variant);
+  const Variant* other = claim.against.empty() ? study.find(study.base) : study.find(claim.against);
+  const MetricInfo* metric = find_metric(claim.metric);
+  if (variant == nullptr || other == nullptr || metric == nullptr) return "";
+  std::vector<double> differences;
+  std::vector<double> reference;
+  for (const Run& run : other->runs) {
+    if (const Number value = claimed_value(run, claim.metric)) reference.push_back(*value);
+    for (const Run& own : variant->runs) {
+      const Number a = claimed_value(own, claim.metric);
+      const Number b = claimed_value(run, claim.metric);
+      if (own.seed == run.seed && a && b) differences.push_back(*a - *b);
+    }
+  }
+  if (differences.empty() || mean_of(reference) == 0) return "";
+  const PairedTest test = paired_test(differences);
+  const double scale = (metric->higher_better ? 1 : -1) / std::abs(mean_of(reference));
+  const Words& words = study.words();
+  std::string text = words("claims.gain", {{"gain", percent(test.difference * scale)}});
+  if (test.ci95_half_width) {
+    const double half = *test.ci95_half_width * std::abs(scale);
+    text += words("claims.range", {{"low", percent(test.difference * scale - half)},
+                                   {"high", percent(test.difference * scale + half)}});
+  }
+  return text + words("claims.seeds", {{"seeds", str(test.pairs)}});
+}
+
+void add_divergence_notes(const Study& study, std::vector<std::string>& notes) {
+  for (const Variant& variant : study.variants) {
+    const auto diverged =
+        std::count_if(variant.runs.begin(), variant.runs.end(), [](const Run& run) { return run.diverged; });
+    if (diverged == 0) continue;
+    notes.push_back(
+        study.words()("note.diverged",
+                      {{"variant", variant.label}, {"diverged", str(diverged)}, {"runs", str(variant.runs.size())}}));
+  }
+}
+
+/// Best and final loss differ by more than the margin: the runs overfit.
+void add_overfitting_notes(const Study& study, std::vector<std::string>& notes) {
+  for (const Variant& variant : study.variants) {
+    const Measure best = measure_of(variant, "best_loss");
+    const Measure last = measure_of(variant, "final_loss");
+    const Number step = measure_of(variant, "best_step").mean;
+    if (!best.mean || !last.mean || !step) continue;
+    const double rise = *last.mean - *best.mean;
+    if (rise <= study.margin.value_or(0.005) * *best.mean) continue;
+    notes.push_back(
+        study.words()("note.overfits", {{"variant", variant.label},
+                                        {"rise", written(rise, Style::loss)},
+                                        {"share", printed("%.2g %%", 100 * rise / *best.mean)},
+                                        {"step", written(std::round(*step), Style::count)},
+                                        {"steps", study.steps ? written(*study.steps, Style::count) : "?"}}));
+  }
+}
+
+}  // namespace
+
+std::vector<ClaimRow> claims_of(const Study& study) {
+  std::vector<ClaimRow> rows;
+  for (const Finding& finding : study.findings) {
+    if (finding.kind != "claim") continue;
+    ClaimRow row{finding.claim.empty() ? finding.text : finding.claim, "", "", finding.verdict};
+    for (const Claim& claim : study.claims) {
+      if (claim.text != finding.claim) continue;
+      row.claimed = claimed_range(study, claim);
+      row.measured = measured_gain(study, claim);
+      const Column column = column_of(study, claim.metric);
+      if (!row.measured.empty()) row.measured = column.title + study.words()("colon") + row.measured;
+    }
+    if (row.measured.empty() && !finding.claim.empty()) row.measured = finding.text;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::vector<std::string> notes_of(const Study& study) {
+  std::vector<std::string> notes;
+  if (study.judged_again) {
+    notes.push_back(
+        study.words()("note.judged_again", {{"margin", printed("%.2g %%", 100 * study.margin.value_or(0))}}));
+  }
+  add_overfitting_notes(study, notes);
+  add_divergence_notes(study, notes);
+  for (const Finding& finding : study.findings) {
+    const bool derived =
+        finding.text.ends_with(" runs diverged.") || finding.text.find(": the final loss is ") != std::string::npos;
+    if (finding.kind == "note" && !derived) notes.push_back(finding.text);
+  }
+  return notes;
+}
+
+}  // namespace lamina::lab::report
