@@ -67,6 +67,12 @@ if(LAMINA_SIMD STREQUAL dynamic AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64
     endif()
   endif()
   lamina_cxx_options(${baseline})
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  # Kernels keep vectors in arrays and structs, which the sizeless vectors of SVE do not allow: every ARM CPU runs the
+  # NEON kernels, which Highway compiles for CPUs with AES instructions only (not for the Raspberry Pi 4).
+  lamina_cxx_options(-march=armv8-a+crypto)
+  target_compile_definitions(lamina_settings INTERFACE
+    "HWY_DISABLED_TARGETS=(HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)")
 elseif(LAMINA_SIMD STREQUAL native)
   lamina_cxx_options(-march=native)
   target_compile_definitions(lamina_settings INTERFACE HWY_COMPILE_ONLY_STATIC)

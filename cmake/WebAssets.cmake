@@ -42,7 +42,7 @@ function(web_assets room header struct function)
   target_sources(lamina_${room} PRIVATE ${output})
   set_source_files_properties(${output} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
-web_assets(lab report/assets.h ReportAsset report_assets FOLDER web PLAIN report.css page.js SOURCES charts.js
+web_assets(lab report/assets.h ReportAsset report_assets FOLDER web PLAIN report.css page.js save.js SOURCES charts.js charts
   BUNDLES charts.js WITHOUT "charts of reports will be pictures")
 web_assets(serve page/page.h PageAsset page_assets FOLDER web/chat PLAIN plain.css plain.js
   SOURCES main.jsx lib views style BUNDLES chat.js chat.css WITHOUT "the page of lamina serve will be a plain form")

@@ -5,6 +5,7 @@
 #include "lamina/base/files.h"
 #include "lamina/cli/amounts.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/language_option.h"
 #include "lamina/cli/usage.h"
 #include "lamina/train/memory.h"
 
@@ -18,6 +19,7 @@ struct AdviseArguments {
   std::string data;
   std::string out;
   bool json = false;
+  std::string language = "en";
 };
 
 void run(AdviseArguments arguments) {
@@ -32,6 +34,7 @@ void run(AdviseArguments arguments) {
   }
   LAMINA_CHECK(arguments.out.empty() || arguments.out.ends_with(".json"), "--out ", arguments.out,
                ": expected a file name ending in .json");
+  question.language = lab::language_named(arguments.language);
   lab::Recommendation advised = lab::advise(question);
   advised.file = arguments.out;
   if (!advised.file.empty()) write_text(advised.file, advised.architecture_file());
@@ -60,6 +63,7 @@ void add_advise(CLI::App& program) {
   command->add_option("--out", arguments->out,
                       "Also write the architecture to this .json file, which every command accepts");
   command->add_flag("--json", arguments->json, "Print everything as JSON");
+  add_language_option(*command, arguments->language);
   command->callback([arguments] { run(*arguments); });
 }
 

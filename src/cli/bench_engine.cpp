@@ -182,7 +182,9 @@ void run_engine_bench(EngineArguments arguments) {
   const auto sleep = [](double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); };
   infer::LoadTestOptions warm_up = arguments.load;  // memory and CUDA graphs
   warm_up.requests = std::min<int64_t>(arguments.load.requests, 2 * arguments.engine.rows);
-  warm_up.answer = std::min<int64_t>(arguments.load.answer, 8);
+  // Long enough that answers to the first prompts still run when the last prompt has been read.
+  const int64_t prompt_steps = warm_up.requests * warm_up.prompt / arguments.engine.step_tokens + 1;
+  warm_up.answer = std::min<int64_t>(arguments.load.answer, prompt_steps + 8);
   warm_up.rate = 0;
   ++warm_up.seed;
   infer::run_load_test(engine, warm_up, steady_now, sleep);
@@ -221,7 +223,7 @@ void add_bench_engine(CLI::App& bench) {
   number("--shared", arguments->load.shared, "Tokens at the beginning that all prompts have in common", 0);
   number("--rows", arguments->engine.rows, "Answers computed at once");
   number("--step-tokens", arguments->engine.step_tokens, "Tokens in one step");
-  number("--draft-tokens", arguments->engine.draft_tokens, "Tokens drafted by prompt lookup; 0: none", 0);
+  number("--draft-tokens", arguments->engine.draft_tokens, "Most tokens drafted by prompt lookup; 0: none", 0);
   number("--cache-bytes", arguments->runner.cache_bytes, "Memory for caches; 0: what is free on a GPU", 0);
   command->add_option("--seed", arguments->load.seed, "Seed of arrivals, lengths and prompts")->capture_default_str();
   arguments->device.add_to(*command);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -14,8 +15,10 @@
 #include "lamina/cli/product_peak.h"
 #include "lamina/cli/seconds_of.h"
 #include "lamina/cli/usage.h"
+#include "lamina/tensor/replay.h"
 #include "lamina/train/learner.h"
 #include "lamina/train/memory.h"
+#include "lamina/train/pass.h"
 #include "lamina/train/peak_share.h"
 
 namespace lamina::cli {
@@ -26,13 +29,24 @@ struct BenchTrainArguments {
   std::vector<std::string> overrides;
   int64_t batch = 12;
   int64_t length = 0;
+  int64_t source_length = 0;
   int steps = 15;
   int warmup = 3;
   DeviceChoice device;
   std::string dtype = "f32";
   bool checkpoint = false;
+  bool forward = false;
   bool json = false;
 };
+
+/// `rows` × `length` tokens from a random stream.
+std::vector<int64_t> random_tokens(int64_t rows, int64_t length, int64_t vocab_size, uint64_t stream) {
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < rows * length; ++i) {
+    ids.push_back(static_cast<int64_t>(philox_word({1, stream}, static_cast<uint64_t>(i))) % vocab_size);
+  }
+  return ids;
+}
 
 /// Training updates on random tokens.
 class Steps {
@@ -41,10 +55,15 @@ class Steps {
       : learner_(recipe_for(spec, arguments), device) {
     batch_.rows = arguments.batch;
     batch_.length = arguments.length;
-    for (int64_t i = 0; i < arguments.batch * arguments.length; ++i) {
-      batch_.ids.push_back(static_cast<int64_t>(philox_word({1, 0}, static_cast<uint64_t>(i))) % spec.vocab_size);
-    }
+    batch_.source_length = arguments.source_length;
+    batch_.ids = random_tokens(arguments.batch, arguments.length, spec.vocab_size, 0);
+    batch_.source = random_tokens(arguments.batch, arguments.source_length, spec.vocab_size, 1);
     batch_.targets = batch_.ids;
+    if (!spec.retrieval) return;
+    const auto [chunk, count, length] = train::neighbour_sizes(spec);
+    const int64_t chunks = arguments.length / chunk;
+    batch_.neighbour_shape = {chunks, count, length};
+    batch_.neighbours = random_tokens(arguments.batch, chunks * count * length, spec.vocab_size, 2);
   }
 
   const train::Recipe& recipe() const { return learner_.recipe(); }
@@ -92,6 +111,7 @@ std::string to_json(const TrainReport& r) {
       {"parameters", r.parameters},
       {"batch", r.arguments.batch},
       {"length", r.arguments.length},
+      {"source_length", r.arguments.source_length},
       {"device", r.device},
       {"dtype", r.arguments.dtype},
       {"ms", r.median.total() * 1e3},
@@ -141,13 +161,55 @@ std::vector<train::StepTimes> measure(Steps& steps, const BenchTrainArguments& a
   return times;
 }
 
+/// Times forward passes to the last hidden states, without gradients. A GPU replays them as a CUDA graph.
+void run_forward(const BenchTrainArguments& arguments, const arch::ArchSpec& spec, const Device& device, DType dtype) {
+  nn::Model model(spec, device, {.dtype = dtype, .seed = 0});
+  const auto tokens = [&](int64_t length, uint64_t stream) {
+    return Tensor::from(random_tokens(arguments.batch, length, spec.vocab_size, stream), {arguments.batch, length},
+                        device);
+  };
+  const Tensor ids = tokens(arguments.length, 0);
+  nn::RunOptions run;
+  if (spec.encoder) run.source = tokens(arguments.source_length, 1);
+  if (spec.retrieval) {
+    const auto [chunk, count, length] = train::neighbour_sizes(spec);
+    const int64_t chunks = arguments.length / chunk;
+    run.neighbours = tokens(chunks * count * length, 2).reshape({arguments.batch, chunks, count, length});
+  }
+  Tensor states;
+  const std::function<void()> pass = [&] { states = model.hidden(ids, run); };
+  std::optional<Replay> replay;
+  if (Replay::possible(device)) replay.emplace(device, pass);
+  const auto once = [&] { replay ? static_cast<void>(replay->run()) : pass(); };
+  for (int i = 0; i < std::max(arguments.warmup, 3); ++i) once();
+  std::vector<double> times;
+  for (int i = 0; i < arguments.steps; ++i) times.push_back(seconds_of(device, once));
+  std::sort(times.begin(), times.end());
+  const double median = times[times.size() / 2];
+  if (arguments.json) {
+    const nlohmann::ordered_json json{{"architecture", arguments.name}, {"batch", arguments.batch},
+                                      {"length", arguments.length},     {"source_length", arguments.source_length},
+                                      {"device", describe(device)},     {"dtype", arguments.dtype},
+                                      {"forward_ms", median * 1e3},     {"best_ms", times.front() * 1e3}};
+    std::printf("%s\n", json.dump(2).c_str());
+    return;
+  }
+  std::printf("%s: forward of %lld x %lld, %s, %s: %.3f ms (median of %d; best %.3f)\n", arguments.name.c_str(),
+              static_cast<long long>(arguments.batch), static_cast<long long>(arguments.length),
+              arguments.dtype.c_str(), describe(device).c_str(), median * 1e3, arguments.steps, times.front() * 1e3);
+}
+
 void run(BenchTrainArguments arguments) {
   const std::optional<DType> dtype = dtype_from_name(arguments.dtype);
   LAMINA_CHECK(dtype == DType::f32 || dtype == DType::bf16, "--dtype ", arguments.dtype, ": expected f32 or bf16");
   const arch::ArchSpec spec =
       arch::resolve(arch::with_overrides(arch::load_arch(arguments.name), arguments.overrides), arguments.name);
   if (arguments.length == 0) arguments.length = std::min<int64_t>(spec.context, 256);
+  LAMINA_CHECK(spec.encoder || arguments.source_length == 0, "--source-length ", arguments.source_length, ": ",
+               arguments.name, " has no encoder; leave it out");
+  if (spec.encoder && arguments.source_length == 0) arguments.source_length = arguments.length;
   const Device device = arguments.device.open();
+  if (arguments.forward) return run_forward(arguments, spec, device, *dtype);
   Steps steps(spec, device, arguments);
   for (int i = 0; i < arguments.warmup; ++i) steps.run();
   const MemoryCounters memory = device.allocator().counters();
@@ -157,13 +219,18 @@ void run(BenchTrainArguments arguments) {
   report.parameters = arch::count_parameters(spec).total;
   report.median = times[times.size() / 2];
   report.best = times.front().total();
-  const auto tokens = static_cast<double>(arguments.batch * arguments.length);
-  report.tokens_per_second = tokens / report.median.total();
-  report.rate = arch::flops_per_token(spec, arguments.length).training() * tokens / report.median.total();
+  const auto rows = static_cast<double>(arguments.batch);
+  const auto length = static_cast<double>(arguments.length);
+  report.tokens_per_second = rows * (length + static_cast<double>(arguments.source_length)) / report.median.total();
+  const double row_flops = spec.encoder
+                               ? 3 * arch::source_and_target_flops(spec, arguments.source_length, arguments.length)
+                               : arch::flops_per_token(spec, arguments.length).training() * length;
+  report.rate = rows * row_flops / report.median.total();
   report.share = share.of(report.rate);
   report.peak = share.peak();
   report.memory = memory;
-  report.estimate = train::memory_estimate(steps.recipe(), device.kind());
+  const arch::TrainingMemory estimate = train::training_memory(steps.recipe(), device.kind());
+  report.estimate = estimate.total() - estimate.saving;  // nothing is saved here
   arguments.json ? static_cast<void>(std::fputs(to_json(report).c_str(), stdout)) : print(report);
 }
 
@@ -182,12 +249,18 @@ void add_bench_train(CLI::App& bench) {
   command->add_option("--batch", arguments->batch, "Sequences in a step")->capture_default_str()->check(at_least(1));
   command->add_option("--length", arguments->length, "Tokens in a sequence (default: the context, at most 256)")
       ->check(at_least(1));
+  command
+      ->add_option("--source-length", arguments->source_length,
+                   "Tokens that the encoder of an encoder–decoder reads (default: as --length)")
+      ->check(at_least(1));
   command->add_option("--steps", arguments->steps, "Steps measured")->capture_default_str()->check(at_least(1));
   command->add_option("--warmup", arguments->warmup, "Steps before that")->capture_default_str()->check(at_least(0));
   arguments->device.add_to(*command);
   command->add_option("--dtype", arguments->dtype, "Type of weights and activations: f32 or bf16")
       ->capture_default_str();
   command->add_flag("--checkpoint", arguments->checkpoint, "Compute each layer's activations again in backward");
+  command->add_flag("--forward", arguments->forward,
+                    "Only forward passes to the last hidden states, without gradients");
   command->add_flag("--json", arguments->json, "Print the figures as JSON");
   command->callback([arguments] { run(*arguments); });
 }

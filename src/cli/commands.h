@@ -42,6 +42,7 @@ void add_bench_train(CLI::App& bench);
 
 // Subcommands of `lamina index` that have their own files.
 void add_index_states(CLI::App& index);
+void add_index_neighbours(CLI::App& index);
 
 // Subcommands of `lamina tokenizer` that have their own files.
 void add_tokenizer_train(CLI::App& tokenizer);

@@ -26,6 +26,7 @@ struct CompareArguments {
   std::vector<int64_t> seeds;
   std::vector<std::string> overrides;
   std::string matching;
+  std::string scaling;
   double target = 0;
   std::vector<double> learning_rates;
   std::vector<double> tuned_rates;
@@ -118,6 +119,10 @@ lab::Study changed(lab::Study study, const CompareArguments& arguments) {
                      : arguments.matching == "compute"  ? lab::Matching::compute
                                                         : lab::Matching::none;
   }
+  if (!arguments.scaling.empty()) {
+    if (!study.scaling) study.scaling.emplace();
+    study.scaling->against = arguments.scaling == "compute" ? lab::ScalingSize::compute : lab::ScalingSize::parameters;
+  }
   if (arguments.target > 0) study.target = arguments.target;
   if (!arguments.learning_rates.empty()) study.learning_rates = arguments.learning_rates;
   if (!arguments.tuned_rates.empty()) study.tuning.learning_rates = arguments.tuned_rates;
@@ -203,6 +208,10 @@ void add_compare(CLI::App& program) {
       ->take_all();
   command->add_option("--match", arguments->matching, "Adjust widths to the base's size: none, parameters or compute")
       ->check(CLI::IsMember({"none", "parameters", "compute"}));
+  command
+      ->add_option("--scaling", arguments->scaling,
+                   "Fit loss = E + A · size^-alpha to at least three sizes: parameters or compute (training FLOPs)")
+      ->check(CLI::IsMember({"parameters", "compute"}));
   command->add_option("--target", arguments->target, "Target loss of the columns steps and seconds to target");
   command
       ->add_option("--learning-rates", arguments->learning_rates,

@@ -12,7 +12,9 @@
 #include "lamina/cli/stop_signal.h"
 #include "lamina/io/hf.h"
 #include "lamina/io/model_file.h"
+#include "lamina/io/piece_set.h"
 #include "lamina/text/load.h"
+#include "lamina/train/run_folder.h"
 
 namespace lamina::cli {
 namespace {
@@ -28,6 +30,7 @@ struct ConvertArguments {
   std::string family;
   std::string tokenizer;
   bool force = false;
+  bool with_state = false;
 };
 
 /// Files that accompany the weights: tokenizer, chat template and generation settings.
@@ -123,6 +126,31 @@ class Companions {
   std::unique_ptr<text::Tokenizer> tokenizer_;  ///< written as tokenizer.json and tokenizer_config.json; may be null
 };
 
+/// Writes the training state in `source`, of any layout, as that of a run on one device.
+void write_state(const fs::path& source, const fs::path& folder) {
+  const Device host = Device::cpu();
+  const io::PieceSet state =
+      io::is_sharded(source.string())
+          ? io::PieceSet::open(source.string(), io::read_manifest(source.string()), io::kTrainingGroup, host)
+          : io::PieceSet::open_file((source / train::kTrainingFile).string(), host);
+  NamedTensors tensors;
+  for (const std::string& name : state.names()) tensors.push_back({name, state.tensor(name)});
+  io::write_safetensors((folder / train::kTrainingFile).string(), tensors);
+  write_text((folder / "state.json").string(), read_text((source / "state.json").string()));
+}
+
+/// The folder to read: of a run its last checkpoint if the training state is wanted, because the best has none.
+std::string source_of(const ConvertArguments& arguments) {
+  if (!arguments.with_state) return arguments.source;
+  LAMINA_CHECK(arguments.to == "lamina", "--with-state needs --to lamina: other formats have no training state");
+  LAMINA_CHECK(arguments.dtype.empty(), "--with-state keeps all types; leave out --dtype");
+  const fs::path last = fs::path(arguments.source) / "last";
+  const std::string place = folder_exists(last) ? last.string() : arguments.source;
+  LAMINA_CHECK(path_exists(fs::path(place) / "state.json"), place,
+               ": has no training state; --with-state is for a run, or for its folder last");
+  return place;
+}
+
 void run(const ConvertArguments& arguments) {
   LAMINA_CHECK(arguments.to == "hf" || arguments.to == "lamina", "--to ", arguments.to, ": expected hf or lamina");
   std::optional<DType> dtype;
@@ -133,12 +161,13 @@ void run(const ConvertArguments& arguments) {
   const int64_t max_shard_bytes = bytes_from(arguments.max_shard_size, "--max-shard-size");
   io::CheckpointFolder::check_target(arguments.target, arguments.force);
   catch_stop_signals("\nstopping: temporary files are removed; once more stops at once\n");
-  io::Checkpoint checkpoint =
-      io::read_model(arguments.source, Device::cpu(), {dtype, progress_of("reading", arch::short_bytes)});
-  Companions companions(io::model_place(arguments.source), arguments.tokenizer);
+  const std::string source = source_of(arguments);
+  io::Checkpoint checkpoint = io::read_model(source, Device::cpu(), {dtype, progress_of("reading", arch::short_bytes)});
+  Companions companions(io::model_place(source), arguments.tokenizer);
   companions.complete(checkpoint, !arguments.tokenizer.empty());
   const auto add_files = [&](const std::string& folder) {
     companions.write(folder);
+    if (arguments.with_state) write_state(source, folder);
     throw_if_stopped();
   };
   const io::Progress progress = progress_of("writing", arch::short_bytes);
@@ -171,6 +200,8 @@ void add_convert(CLI::App& program) {
                       "The model_type of an hf folder (default: the source's, or the first whose structure fits)");
   command->add_option("--tokenizer", arguments->tokenizer,
                       "The tokenizer to put beside the weights, its file or folder (default: the source's)");
+  command->add_flag("--with-state", arguments->with_state,
+                    "Of a run: also its training state, in one file whatever its layout was (--to lamina)");
   command->add_flag("--force", arguments->force, "Replace the target if it is a checkpoint that lamina wrote");
   command->callback([arguments] { run(*arguments); });
 }

@@ -56,7 +56,7 @@ arch::Pattern pattern_of(const DrawArguments& arguments) {
   }
   const arch::ArchSpec spec = architecture_of(arguments);
   for (const arch::Block* block : arch::layer_blocks(spec)) {
-    if (const auto* attention = std::get_if<arch::Attention>(&block->mixer)) return attention->pattern;
+    if (const auto* attention = arch::attention_of(block->mixer)) return attention->pattern;
   }
   throw Error(arguments.architecture + " has no attention layer; draw another architecture's mask");
 }

@@ -6,7 +6,9 @@
 #include "lamina/base/files.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
+#include "lamina/cli/job.h"
 #include "lamina/cli/knn_option.h"
+#include "lamina/cli/neighbours_option.h"
 #include "lamina/cli/progress_line.h"
 #include "lamina/cli/text_input.h"
 #include "lamina/cli/usage.h"
@@ -28,6 +30,8 @@ struct EvalArguments {
   std::vector<int64_t> lengths;
   int64_t tokens = 0;
   KnnChoice knn;
+  NeighboursChoice neighbours;
+  RetrieverOptions retriever;
   DeviceChoice device;
   bool json = false;
 };
@@ -94,14 +98,16 @@ std::vector<int64_t> bounds_of(const EvalArguments& arguments, int64_t context) 
 }
 
 Row evaluate(const EvalArguments& arguments, const std::optional<std::string>& text, const std::string& path,
-             const std::string& weights, const Device& device) {
-  const infer::LoadedModel model =
-      infer::load_model(path, device, {arguments.tokenizer, nn::parse_weight_formats(weights)});
+             const std::string& weights, const Device& device,
+             const std::shared_ptr<const nn::TensorParallel>& parallel) {
+  const infer::LoadedModel model = infer::load_model(
+      path, device, {arguments.tokenizer, nn::parse_weight_formats(weights), /*fingerprint=*/false, parallel});
   const Reading reading = read_data(arguments, text, model);
   report_unknown(arguments.data, reading.unknown);
   infer::EvaluateOptions options = arguments.options;
   options.lengths = bounds_of(arguments, options.context > 0 ? options.context : model.model->spec().context);
   options.knn = arguments.knn.open(*model.model);
+  options.neighbours = arguments.neighbours.open(model, arguments.retriever);
   options.progress = progress_of(str(path, " ", weights), count_of_tokens);
   return {path, weights, infer::evaluate(*model.model, reading.ids, options), reading.bytes, reading.unknown.total()};
 }
@@ -158,6 +164,7 @@ std::string validation_tokens_of(const std::string& data) {
 
 void run(EvalArguments& arguments) {
   const Device device = arguments.device.open();
+  const auto parallel = open_shared_model();
   if (arguments.weights.empty() || arguments.weights.front() != "as-stored") {
     arguments.weights.insert(arguments.weights.begin(), "as-stored");
   }
@@ -170,7 +177,7 @@ void run(EvalArguments& arguments) {
   std::vector<Row> rows;
   for (const std::string& model : arguments.models) {
     for (const std::string& weights : arguments.weights) {
-      rows.push_back(evaluate(arguments, text, model, weights, device));
+      rows.push_back(evaluate(arguments, text, model, weights, device, parallel));
     }
   }
   if (!arguments.json) {
@@ -212,6 +219,8 @@ void add_eval(CLI::App& program) {
       ->check(at_least(1));
   command->add_option("--tokens", arguments->tokens, "Only the first N tokens of the data")->check(at_least(1));
   arguments->knn.add_to(*command);
+  arguments->neighbours.add_to(*command);
+  arguments->retriever.add_to(*command);
   arguments->device.add_to(*command);
   command->add_flag("--json", arguments->json, "Print the figures as JSON");
   command->callback([arguments] { run(*arguments); });

@@ -10,8 +10,11 @@
 #include "lamina/cli/cache_option.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
+#include "lamina/cli/draft_option.h"
 #include "lamina/cli/grammar_option.h"
+#include "lamina/cli/job.h"
 #include "lamina/cli/knn_option.h"
+#include "lamina/cli/neighbours_option.h"
 #include "lamina/cli/retrieved_prompt.h"
 #include "lamina/cli/sampling_option.h"
 #include "lamina/cli/text_input.h"
@@ -38,7 +41,9 @@ struct GenerateArguments {
   infer::GenerateOptions options;
   RetrievalChoice retrieval;
   KnnChoice knn;
+  NeighboursChoice neighbours;
   BeamChoice beams;
+  DraftChoice draft;
   DeviceChoice device;
   bool stream = true;
   bool interactive = false;
@@ -94,13 +99,16 @@ std::string list_of(const std::vector<text::TokenId>& ids) {
 Answer answer_to_text(const infer::LoadedModel& model, const std::string& text) {
   const text::Tokenizer& tokenizer = infer::require_tokenizer(model);
   text::UnknownCharacters unknown;
-  std::vector<text::TokenId> ids = infer::prompt_ids(tokenizer, text, &unknown);
+  const bool reads_source = model.model->spec().encoder.has_value();  // then only the answer is printed
+  std::vector<text::TokenId> ids =
+      reads_source ? infer::source_ids(tokenizer, text, &unknown) : infer::prompt_ids(tokenizer, text, &unknown);
   report_unknown("prompt", unknown);
-  return {text, text, std::move(ids), {}, {}};
+  return {text, reads_source ? "" : text, std::move(ids), {}, {}};
 }
 
 Answer answer_to_ids(const GenerateArguments& arguments, const infer::LoadedModel& model, const std::string& given) {
   Answer answer{given, {}, parse_ids(given), {}, {}};
+  if (model.model->spec().encoder) return answer;
   if (!model.tokenizer) {
     answer.shown = list_of(answer.ids);
     return answer;
@@ -165,7 +173,7 @@ class Writer {
     if (!model.tokenizer) return;
     for (const Answer& answer : answers) {
       streams_.emplace_back(*model.tokenizer, arguments.stops, arguments.show_special);
-      streams_.back().see_prompt(answer.ids);
+      if (!model.model->spec().encoder) streams_.back().see_prompt(answer.ids);
     }
   }
 
@@ -185,7 +193,8 @@ class Writer {
   /// Prompt and answer as one text. Token ids are separated by a comma.
   std::string whole(size_t row) const {
     const Answer& answer = answers_[row];
-    return answer.shown + (streams_.empty() && !answer.text.empty() ? "," : "") + answer.text;
+    const bool separate = streams_.empty() && !answer.text.empty() && !answer.shown.empty();
+    return answer.shown + (separate ? "," : "") + answer.text;
   }
 
  private:
@@ -276,7 +285,7 @@ void run_interactive(const GenerateArguments& arguments, const infer::LoadedMode
   const text::Tokenizer& tokenizer = infer::require_tokenizer(model);
   LAMINA_CHECK(arguments.options.cache, "--interactive needs the KV cache; leave out --no-cache");
   infer::Session session(*model.model, arguments.options.context, arguments.options.cache_dtype,
-                         arguments.options.draft_tokens);
+                         arguments.options.draft_tokens, arguments.options.draft_model);
   const bool person = ::isatty(STDIN_FILENO) != 0;
   if (person)
     std::fputs("Enter a line; the model continues it. /clear empties the context, /quit or Ctrl-D ends.\n", stderr);
@@ -312,10 +321,20 @@ void run_interactive(const GenerateArguments& arguments, const infer::LoadedMode
 void check_beams(const GenerateArguments& arguments) {
   if (arguments.beams.count == 0) return;
   if (arguments.interactive) throw UsageError("--beams and --interactive were given; expected one of them");
+  if (!arguments.neighbours.index.empty()) throw UsageError("--beams and --retrieval were given; expected one of them");
   if (arguments.no_cache) throw UsageError("--beams needs the KV cache; leave out --no-cache");
+  if (!arguments.draft.model.empty()) throw UsageError("--beams and --draft were given; expected one of them");
   if (arguments.grammar.open()) {
     throw UsageError(
         "--beams and a grammar (--json-schema, --json-object, --regex, --grammar) were given; expected one of them");
+  }
+}
+
+/// Every process of a job must generate the same tokens: only the first one could read standard input.
+void check_shared(const GenerateArguments& arguments) {
+  if (arguments.interactive) throw UsageError("--interactive works in one process only; give prompts with --prompt");
+  if (arguments.prompts.empty() && arguments.files.empty() && arguments.ids.empty()) {
+    throw UsageError("several processes need the prompt as --prompt, --prompt-file or --ids, not on standard input");
   }
 }
 
@@ -323,8 +342,11 @@ void run(GenerateArguments& arguments) {
   check_beams(arguments);
   arguments.options.cache = !arguments.no_cache;
   const Device device = arguments.device.open();
-  const infer::LoadedModel model =
-      infer::load_model(arguments.model, device, {arguments.tokenizer, nn::parse_weight_formats(arguments.weights)});
+  const auto parallel = open_shared_model();
+  if (parallel) check_shared(arguments);
+  const infer::LoadedModel model = infer::load_model(
+      arguments.model, device,
+      {arguments.tokenizer, nn::parse_weight_formats(arguments.weights), /*fingerprint=*/false, parallel});
   arguments.options.stop_tokens = model.stop_tokens;
   LAMINA_CHECK(arguments.stops.empty() || model.tokenizer, "--stop needs a tokenizer; give one with --tokenizer PATH");
   if (model.tokenizer && !arguments.sample_padding)
@@ -333,8 +355,18 @@ void run(GenerateArguments& arguments) {
   LAMINA_CHECK(arguments.options.cache || !arguments.options.mask,
                "--json-schema, --json-object, --regex and --grammar need the KV cache; leave out --no-cache");
   arguments.options.knn = arguments.knn.open(*model.model);
-  LAMINA_CHECK(!arguments.interactive || (arguments.retrieval.index.empty() && !arguments.options.knn),
-               "--interactive cannot use --retrieve or --knn; give the prompt with --prompt");
+  arguments.options.neighbours = arguments.neighbours.open(model, arguments.retrieval.options);
+  const bool searches = !arguments.retrieval.index.empty() || arguments.options.knn || arguments.options.neighbours;
+  LAMINA_CHECK(!arguments.interactive || !searches,
+               "--interactive cannot use --retrieve, --retrieval or --knn; give the prompt with --prompt");
+  LAMINA_CHECK(!arguments.interactive || !model.model->spec().encoder, arguments.model,
+               ": is an encoder–decoder, which answers one text; leave out --interactive");
+  infer::LoadedModel draft;
+  arguments.options.draft_tokens = arguments.draft.tokens;
+  if (!arguments.draft.model.empty()) {
+    draft = arguments.draft.load(arguments.draft.model, model, arguments.weights, device);
+    arguments.options.draft_model = draft.model.get();
+  }
   Moments moments;
   moments.loaded = since_start();
   arguments.interactive ? run_interactive(arguments, model) : run_prompts(arguments, model, moments);
@@ -344,7 +376,8 @@ void run(GenerateArguments& arguments) {
 
 void add_generate(CLI::App& program) {
   auto arguments = std::make_shared<GenerateArguments>();
-  CLI::App* command = program.add_subcommand("generate", "Continue texts with a model");
+  CLI::App* command =
+      program.add_subcommand("generate", "Continue texts with a model, or answer them with an encoder–decoder");
   command
       ->add_option("model", arguments->model,
                    "A lamina or Hugging Face folder, a training run's folder, or a llama2.c .bin file")
@@ -386,13 +419,10 @@ void add_generate(CLI::App& program) {
                    "f32, bf16, q8, q4 or as-stored; rules may follow: q4,head.=q8,layers.0.=f32")
       ->capture_default_str();
   add_cache_dtype(*command, arguments->options.cache_dtype);
-  command
-      ->add_option("--draft-tokens", arguments->options.draft_tokens,
-                   "Most tokens drafted at once from earlier text (speculative decoding; same answers, 0: none)")
-      ->capture_default_str()
-      ->check(at_least(0));
+  arguments->draft.add_to(*command);
   arguments->retrieval.add_to(*command);
   arguments->knn.add_to(*command);
+  arguments->neighbours.add_to(*command);
   arguments->device.add_to(*command);
   command->add_flag("--stream,!--no-stream", arguments->stream, "Print a single answer as it comes (default)");
   command->add_flag("--interactive,-i", arguments->interactive,

@@ -205,8 +205,8 @@ CLI::App* add_existing(CLI::App& index, const char* name, const char* descriptio
 
 void add_index(CLI::App& program) {
   auto arguments = std::make_shared<IndexArguments>();
-  CLI::App* command =
-      program.add_subcommand("index", "Indexes for search and retrieval: build, add, delete, compact, info, states");
+  CLI::App* command = program.add_subcommand(
+      "index", "Indexes for search and retrieval: build, add, delete, compact, info, states, neighbours");
   command->require_subcommand(1);
   add_build(*command->add_subcommand("build", "Make an index of texts"), arguments);
   CLI::App* added = add_existing(*command, "add", "Add texts, or replace those of the same name", arguments);
@@ -225,6 +225,7 @@ void add_index(CLI::App& program) {
   shown->add_flag("--json", arguments->json, "Print as JSON");
   shown->callback([arguments, documents] { show_index(*arguments, *documents); });
   add_index_states(*command);
+  add_index_neighbours(*command);
 }
 
 }  // namespace lamina::cli

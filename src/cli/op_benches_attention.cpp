@@ -23,7 +23,7 @@ AttentionSize size_of_features(const Setting& s) {
   return {s.pick(64, 4, 1), heads, s.pick(1024, 512, 32), s.pick(64, 64, 16), heads};
 }
 
-/// `extras` makes additional tensors. Those that need gradients become leaves.
+/// `extras` makes additional tensors; those that need gradients become leaves.
 struct Feature {
   std::string name;
   ops::AttentionOptions options = {};

@@ -14,6 +14,7 @@
 #include "lamina/cli/cache_option.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
+#include "lamina/cli/draft_option.h"
 #include "lamina/cli/heartbeat.h"
 #include "lamina/cli/usage.h"
 #include "lamina/infer/fingerprint.h"
@@ -41,6 +42,7 @@ struct ServeArguments {
   infer::EngineOptions engine;
   infer::ModelRunnerOptions runner;
   DeviceChoice device;
+  DraftChoice draft;
   serve::ServerOptions server;
   serve::PolicyOptions policy;
   bool no_prefix_cache = false;
@@ -113,6 +115,12 @@ void set_chat_template(serve::ServedModel& served, const infer::LoadedModel& loa
   served.has_own_template = false;
 }
 
+/// The weights that the engine of a served model refers to.
+struct HostedWeights {
+  std::shared_ptr<infer::LoadedModel> target;
+  infer::LoadedModel draft;  ///< without a model: none
+};
+
 /// `number` is the model's place in the list. Reports the stages of loading to `progress`.
 std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const std::string& argument, int number,
                                          const std::shared_ptr<serve::TraceFile>& trace, Heartbeat& progress) {
@@ -126,7 +134,6 @@ std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const 
   served->fingerprint = loaded->fingerprint;
   if (served->tokenizer) served->tokenizer_fingerprint = infer::tokenizer_fingerprint(*served->tokenizer);
   served->model = loaded->model.get();
-  served->weights = loaded;
   set_chat_template(*served, *loaded, arguments.chat_template);
   infer::ModelRunnerOptions runner = arguments.runner;
   runner.rows = arguments.engine.rows;
@@ -138,9 +145,19 @@ std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const 
   served->events = std::make_shared<serve::EngineEvents>(trace, number);
   if (trace) trace->name_model(number, name);
   engine.observer = served->events.get();
+  engine.draft_tokens = arguments.draft.tokens;
+  auto weights = std::make_shared<HostedWeights>();
+  weights->target = loaded;
+  if (!arguments.draft.model.empty()) {
+    progress.note(str("loading ", argument, ": its draft model ", arguments.draft.model));
+    weights->draft = arguments.draft.load(arguments.draft.model, *loaded, weight_format_of(arguments, name),
+                                          loaded->model->device());
+  }
+  served->weights = weights;
   progress.note(str("loading ", argument, ": allocating the KV cache"));
-  served->backend =
-      std::make_shared<serve::EngineBackend>(std::make_unique<infer::ModelRunner>(*loaded->model, runner), engine);
+  auto draft = infer::draft_runner(weights->draft.model.get(), runner, engine.draft_rows);
+  served->backend = std::make_shared<serve::EngineBackend>(std::make_unique<infer::ModelRunner>(*loaded->model, runner),
+                                                           engine, std::move(draft));
   for (const text::TokenId id : loaded->stop_tokens) {
     if (id < served->backend->shape().vocab_size) served->stop_tokens.push_back(id);
   }
@@ -291,8 +308,8 @@ void add_model_options(CLI::App& command, ServeArguments& arguments) {
   number("--rows", arguments.engine.rows, "Answers computed at once", 1);
   number("--step-tokens", arguments.engine.step_tokens, "Tokens in one step", 1);
   number("--max-waiting", arguments.engine.max_waiting, "Answers that may wait; beyond it requests get 429", 1);
-  number("--draft-tokens", arguments.engine.draft_tokens, "Tokens drafted by prompt lookup; 0: none", 0);
   command.add_flag("--no-prefix-cache", arguments.no_prefix_cache, "Do not reuse the cache of common prompt prefixes");
+  arguments.draft.add_to(command);
   arguments.device.add_to(command);
 }
 

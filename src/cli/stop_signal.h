@@ -2,7 +2,7 @@
 
 namespace lamina::cli {
 
-/// What a blocking read does on a stop signal.
+/// Whether a stop signal restarts a blocking read or makes it fail.
 enum class WaitingReads { restart, fail };
 
 /// After this call, the first stop signal (SIGINT from Ctrl-C, SIGTERM, SIGHUP from a closed terminal) prints `message`

@@ -12,11 +12,13 @@
 #include "lamina/base/files.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
+#include "lamina/cli/job.h"
 #include "lamina/cli/product_peak.h"
 #include "lamina/cli/progress_line.h"
 #include "lamina/cli/stop_signal.h"
 #include "lamina/cli/train_screen.h"
 #include "lamina/cli/usage.h"
+#include "lamina/comm/nccl.h"
 #include "lamina/comm/open.h"
 #include "lamina/train/memory.h"
 #include "lamina/train/run_data.h"
@@ -72,26 +74,34 @@ train::Recipe load(const TrainArguments& arguments) {
   return recipe;
 }
 
-using Job = std::shared_ptr<comm::Communicator>;  ///< null: one process
-
-bool is_first(const Job& job) { return !job || job->rank() == 0; }
-
-/// The processes that a launcher started together with this one.
-Job open_job() {
-  const std::optional<comm::RankEnvironment> environment = comm::read_environment();
-  if (!environment || environment->size == 1) return nullptr;
-  return comm::open_communicator(*environment);
+/// The device of this process. Processes that a launcher started on one machine share its GPUs out: `cuda` is the GPU
+/// with this process's number on the machine.
+Device open_device(const DeviceChoice& choice) {
+  DeviceChoice own = choice;
+  const char* local_rank = nullptr;
+  for (const char* name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
+    if (local_rank == nullptr) local_rank = std::getenv(name);
+  }
+  if (choice.name == "cuda" && local_rank != nullptr && Device::cuda_count() > 0) {
+    own.name += str(":", std::atoi(local_rank) % Device::cuda_count());
+  }
+  return own.open();
 }
 
 void check_ranks(const train::Recipe& recipe, const Job& job) {
   const int64_t processes = job ? job->size() : 1;
   if (recipe.layout.ranks() == processes) return;
+  const auto [tp, pp] = std::pair(recipe.layout.tp, recipe.layout.pp);
+  const int64_t each = tp * pp;  // processes of one data-parallel rank
+  const std::string ranks = str("layout.dp is ", recipe.layout.dp, tp > 1 ? str(" and layout.tp ", tp) : "",
+                                pp > 1 ? str(" and layout.pp ", pp) : "");
   if (processes == 1) {
-    throw UsageError(str("layout.dp is ", recipe.layout.dp, " but this is one process; start it with: lamina launch ",
-                         "--nproc ", recipe.layout.ranks(), " -- train ... (or with mpirun or srun)"));
+    throw UsageError(str(ranks, " but this is one process; start it with: lamina launch ", "--nproc ",
+                         recipe.layout.ranks(), " -- train ... (or with mpirun or srun)"));
   }
-  throw UsageError(str(processes, " processes were started, but the layout has ", recipe.layout.ranks(),
-                       "; set layout.dp to ", processes, " (--set layout.dp=", processes, ")"));
+  const std::string given = str(processes, " processes were started, but ", ranks);
+  if (processes % each != 0) throw UsageError(str(given, "; start a multiple of ", each, " processes"));
+  throw UsageError(str(given, "; set layout.dp to ", processes / each, " (--set layout.dp=", processes / each, ")"));
 }
 
 /// Whether a launcher started this job again after a failure; its run then goes on.
@@ -223,7 +233,8 @@ void train_in(RunPlace place, const TrainArguments& arguments, const Device& dev
         trainer.run({.on_update = [&](const train::UpdateReport& report) { screen.update(report); },
                      .on_evaluation = [&](const train::EvaluationReport& report) { screen.evaluation(report); },
                      .on_save = {},
-                     .stop = stop_asked});
+                     .stop = stop_asked,
+                     .on_save_failed = [&](const train::SaveFailure& failure) { screen.failed_save(failure); }});
     screen.summary(trainer.time_spent());
     finish(folder, trainer, outcome);
     if (outcome == train::Outcome::stopped) throw_if_stopped();
@@ -233,9 +244,10 @@ void train_in(RunPlace place, const TrainArguments& arguments, const Device& dev
   }
 }
 
-void run_rank(const TrainArguments& arguments, const Job& job) {
+void run_rank(const TrainArguments& arguments, Job job) {
   constexpr double kPreparation = 86400;  // seconds: rank 0 may tokenize a large text first
-  const Device device = arguments.device.open();
+  const Device device = open_device(arguments.device);
+  if (job && device.kind() == DeviceKind::cuda) job = comm::make_nccl_communicator(std::move(job), device);
   if (!is_first(job)) return follow(comm::broadcast_text(*job, "", 0, "run folder", kPreparation), device, job);
   catch_stop_signals("\nstopping; once more stops at once\n");
   RunPlace place = arguments.resuming ? resumed_run(arguments) : new_run(arguments, device, job);

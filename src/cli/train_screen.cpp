@@ -98,6 +98,16 @@ void TrainScreen::evaluation(const train::EvaluationReport& report) {
   std::fflush(stdout);
 }
 
+void TrainScreen::failed_save(const train::SaveFailure& failure) {
+  clear();
+  std::fflush(stdout);
+  std::fprintf(
+      stderr,
+      "lamina: warning: step %lld: %s was not saved: %s. The checkpoint before it is kept; training goes on and "
+      "the next save tries again\n",
+      static_cast<long long>(failure.progress.step), failure.folder.c_str(), failure.reason.c_str());
+}
+
 void TrainScreen::summary(const train::TimeSpent& spent) {
   clear();
   heartbeat_.reset();

@@ -17,6 +17,8 @@ class TrainScreen {
 
   void update(const train::UpdateReport& report);
   void evaluation(const train::EvaluationReport& report);
+  /// Warns that a checkpoint could not be saved.
+  void failed_save(const train::SaveFailure& failure);
   /// Prints how the time was spent.
   void summary(const train::TimeSpent& spent);
 
