@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "cuda/on_gpu.h"
+#include "lamina/ops/attention/paged/paged_step.h"
+#include "lamina/ops/kernel_dispatch.h"
 #include "lamina/ops/linear/quantized_linear.h"
 #include "support/close.h"
 #include "support/random_tensor.h"
@@ -95,6 +97,58 @@ TEST_F(CudaQuantizedFewRows, ChainsOfOverlappingLaunches) {
       }
       return h;
     });
+  }
+}
+
+/// One token's attention sublayer with quantized projections: two launches against the composed operators.
+TEST_F(CudaQuantizedFewRows, AttentionSublayers) {
+  const Device gpu = Device::cuda();
+  struct Sizes {
+    int64_t width, heads, kv_heads, d, keys;
+  };
+  for (const Sizes s :
+       {Sizes{2048, 32, 4, 64, 70}, {2048, 32, 4, 64, 700}, {768, 12, 12, 64, 33}, {1000, 8, 2, 128, 250}}) {
+    for (const QuantizedFormat format : {QuantizedFormat::q8, QuantizedFormat::q4}) {
+      const int64_t pages = (s.keys + 31) / 32;
+      const Shape shape{pages, s.kv_heads, 32, s.d};
+      const Tensor keys = random_tensor(shape, 11, DType::bf16).to(gpu);
+      const Tensor values = random_tensor(shape, 12, DType::bf16).to(gpu);
+      std::vector<int32_t> table(static_cast<size_t>(pages));
+      for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(table.size() - 1 - i);
+      const auto integers = [&](const std::vector<int32_t>& all, const Shape& of) {
+        return Tensor::from(all, of, gpu);
+      };
+      const auto length = static_cast<int32_t>(s.keys);
+      const ops::PagedRows rows{
+          integers(table, {1, pages}), integers({length}, {1}), integers({0, 1}, {2}), {length}, {0, 1}};
+      const int64_t projected = (s.heads + 2 * s.kv_heads) * s.d;
+      const ops::AttentionProjections weights{
+          on(gpu, ops::quantize(random_tensor({projected, s.width}, 13, DType::f32), format)),
+          random_tensor({projected}, 14, DType::f32).to(gpu),
+          on(gpu, ops::quantize(random_tensor({s.width, s.heads * s.d}, 15, DType::f32), format)),
+          random_tensor({s.width}, 16, DType::f32).to(gpu)};
+      const Tensor x = random_tensor({1, 1, s.width}, 17, DType::f32).to(gpu);
+      const Tensor residual = random_tensor({4, 1, 1, s.width}, 18, DType::f32).to(gpu);
+      const ops::RowNorm norm{.weight = random_tensor({s.width}, 19, DType::f32).to(gpu)};
+      const ops::StepRotation rotation{random_tensor({s.keys, s.d / 2}, 20, DType::f32).to(gpu),
+                                       random_tensor({s.keys, s.d / 2}, 21, DType::f32).to(gpu),
+                                       {},
+                                       0,
+                                       Tensor::from(std::vector<int64_t>{s.keys - 1}, {1}, gpu)};
+      const auto run = [&](const char* kernel) {
+        const ops::ForcedKernel forced(gpu, "attention_sublayer_step", kernel);
+        const ops::PagedCache cache{keys.clone(), values.clone(), {}};
+        const auto [h, parts] = ops::paged_attention_sublayer_step(x, residual, norm, weights, cache, rows, rotation);
+        return std::vector<Tensor>{h, ops::sum_of_parts(parts, x), cache.k.to(DType::f32), cache.v.to(DType::f32)};
+      };
+      const std::vector<Tensor> ours = run("two_launches");
+      const std::vector<Tensor> expected = run("composed");
+      const std::string what = str(s.width, " wide, ", s.heads, " heads, ", s.keys, " keys, ", name_of(format));
+      EXPECT_EQ(largest_error(ours[0], expected[0]), 0.0) << what;
+      EXPECT_LE(relative_error(ours[1], expected[1]), 2e-3) << what;
+      EXPECT_LE(relative_error(ours[2], expected[2]), 8e-3) << what << " keys";
+      EXPECT_LE(relative_error(ours[3], expected[3]), 8e-3) << what << " values";
+    }
   }
 }
 
