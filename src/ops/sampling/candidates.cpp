@@ -9,11 +9,15 @@ namespace lamina::ops {
 namespace {
 
 /// Sets unnormalized probabilities and returns their sum; the likeliest gets 1, so that equal ones add up exactly.
+/// If the largest logit is infinite, the tokens that have it share all of the probability.
 double weigh(Candidates& list) {
   double most = -INFINITY;
   for (const Candidate& c : list) most = std::max(most, c.logit);
   double sum = 0;
-  for (Candidate& c : list) sum += c.probability = static_cast<double>(std::exp(static_cast<float>(c.logit - most)));
+  for (Candidate& c : list) {
+    c.probability = c.logit == most ? 1 : static_cast<double>(std::exp(static_cast<float>(c.logit - most)));
+    sum += c.probability;
+  }
   return sum;
 }
 
@@ -86,7 +90,7 @@ const Candidate& likeliest(const Candidates& list) {
   });
 }
 
-int64_t drawn_from(Candidates list, const std::array<uint32_t, 4>& words) {
+int64_t sample_from(Candidates list, const std::array<uint32_t, 4>& words) {
   if (list.size() == 1) return list.front().id;
   // Sorted by id, so that the draw does not depend on the order in which the filters left the list.
   std::sort(list.begin(), list.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });

@@ -29,6 +29,6 @@ void keep_typical(Candidates& list, double mass);
 const Candidate& likeliest(const Candidates& list);
 
 /// The token selected by the random words from a normalized list.
-int64_t drawn_from(Candidates list, const std::array<uint32_t, 4>& words);
+int64_t sample_from(Candidates list, const std::array<uint32_t, 4>& words);
 
 }  // namespace lamina::ops

@@ -24,7 +24,7 @@ int64_t sample_row(const T* logits, int64_t vocab, const RandomKey& key, uint64_
   keep_top_p(list, o.top_p);
   keep_min_p(list, o.min_p);
   normalise(list);
-  return drawn_from(std::move(list), philox(key, drawn));
+  return sample_from(std::move(list), philox(key, drawn));
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ struct RowSampling {
 /// applied to the renormalized result of the previous one, as infer::Sampler does. The chosen token is the first, by
 /// id, whose cumulative probability exceeds number `drawn` of the random stream (seed, 0): it depends on logits, seed
 /// and position alone. Temperature 0 takes the likeliest token, ties to the lowest id. A NaN logit is an error. If the
-/// mask allows no token, the id is −1 and its log-probability −inf. No gradient.
+/// mask allows no token, or all logits of a draw are −inf, the id is −1 and its log-probability −inf. No gradient.
 void sample_rows(const Tensor& logits, const RowSampling& options, int64_t vocab_size, int64_t top_logprobs, Tensor ids,
                  Tensor logprobs, Tensor top_ids);
 

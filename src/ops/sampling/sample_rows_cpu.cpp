@@ -98,7 +98,9 @@ int64_t draw(const T* logits, int64_t vocab, const RowOptions& o) {
   if (o.temperature == 0) return greedy(logits, vocab, o);
   Candidates list;
   for (int64_t id = 0; id < vocab; ++id) {
-    if (o.allows(id)) list.push_back({id, o.checked(id, convert<double>(logits[id]), o.temperature), 0});
+    if (!o.allows(id)) continue;
+    const double logit = o.checked(id, convert<double>(logits[id]), o.temperature);
+    if (logit > -std::numeric_limits<double>::infinity()) list.push_back({id, logit, 0});
   }
   if (list.empty()) return -1;
   keep_top_k(list, o.top_k);
@@ -106,7 +108,7 @@ int64_t draw(const T* logits, int64_t vocab, const RowOptions& o) {
   keep_min_p(list, o.min_p);
   keep_typical(list, o.typical_p);
   normalise(list);
-  return drawn_from(std::move(list), philox({o.seed, 0}, o.drawn));
+  return sample_from(std::move(list), philox({o.seed, 0}, o.drawn));
 }
 
 /// Log-probabilities of the chosen token and of the likeliest ones.
