@@ -155,7 +155,7 @@ void State::run_backward(size_t begin, bool retain) {
   std::vector<std::vector<Entry*>> hooked;
   if (has_hooks && begin == 0) hooked = hooked_leaves();
   for (size_t index = nodes.size(); index-- > begin;) {
-    bool wanted = false;
+    bool wanted = nodes[index].outputs.empty();  // Tape::mark
     for (const auto& output : nodes[index].outputs) wanted = wanted || (output && output->grad().defined());
     if (wanted) {
       for (const Saved& saved : nodes[index].saved) {

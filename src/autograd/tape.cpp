@@ -97,6 +97,11 @@ void Tape::resume(TapeRecords records) {
   state_->generation = records.records_->generation;
 }
 
+void Tape::mark(std::function<void()> reached) {
+  if (!state_->recording) return;
+  state_->append("mark", {}, {}, {}, [reached = std::move(reached)](Backward&) { reached(); });
+}
+
 bool Tape::recording() const { return state_->recording; }
 size_t Tape::size() const { return state_->nodes.size(); }
 

@@ -87,6 +87,9 @@ class Tape {
   void resume(TapeRecords records);
   /// Discards the tape records without running backward.
   void reset();
+  /// Backward calls `reached` when it comes to this place: after the operators recorded later, before those recorded
+  /// earlier. Does nothing while recording is off.
+  void mark(std::function<void()> reached);
 
   bool recording() const;  ///< whether operators are recorded now
   /// Number of recorded operators not yet consumed.

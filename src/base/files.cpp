@@ -40,6 +40,16 @@ bool exchange(const fs::path& a, const fs::path& b) {
   return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
 }
 
+/// Whether the process can still write. A killed process that its parent has not waited for cannot.
+bool is_running(int pid) {
+  if (::kill(pid, 0) != 0 && errno == ESRCH) return false;
+  std::ifstream file(str("/proc/", pid, "/stat"));
+  std::string stat;
+  std::getline(file, stat);
+  const size_t end_of_name = stat.rfind(") ");  // PID (NAME) STATE …
+  return end_of_name == std::string::npos || end_of_name + 2 >= stat.size() || stat[end_of_name + 2] != 'Z';
+}
+
 /// Whether `file` is NAME.PID-N.tmp or NAME.PID-N.tmp.old and that process no longer runs.
 bool is_leftover(const std::string& file, const std::string& name) {
   int pid = 0;
@@ -49,7 +59,7 @@ bool is_leftover(const std::string& file, const std::string& name) {
   const std::string rest = file.substr(name.size() + 1);
   if (std::sscanf(rest.c_str(), "%9d-%9d.tmp%n", &pid, &number, &end) != 2 || end == 0 || pid <= 0) return false;
   const std::string behind = rest.substr(static_cast<size_t>(end));
-  return (behind.empty() || behind == ".old") && ::kill(pid, 0) != 0 && errno == ESRCH;
+  return (behind.empty() || behind == ".old") && !is_running(pid);
 }
 
 bool is_empty_folder(const fs::path& path) {

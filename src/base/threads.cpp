@@ -72,6 +72,7 @@ struct Threads::Pool {
   alignas(64) std::atomic<int64_t> next{0};
   alignas(64) std::atomic<uint32_t> emptied{0};  // number of times the last worker left a closed gate
   std::atomic<bool> stopping{false};
+  std::atomic<uint32_t> wanted{0};  // workers that may be inside: more would only contend for the gate
   const TaskRef* body = nullptr;
   int64_t tasks = 0;
   std::mutex failed;
@@ -90,14 +91,16 @@ struct Threads::Pool {
     inside_task = false;
   }
 
-  /// Opens the gate for up to `wanted` workers.
-  void open(int64_t wanted) {
+  /// Opens the gate for up to `most` workers.
+  void open(int64_t most) {
+    const auto all = static_cast<int64_t>(workers.size());
+    wanted = static_cast<uint32_t>(std::min(most, all));
     const uint32_t round = gate.load() / kRound + 1;
     gate.store(round * kRound + kOpen);
-    if (wanted >= static_cast<int64_t>(workers.size())) {
+    if (most >= all) {
       gate.notify_all();
     } else {
-      for (int64_t i = 0; i < wanted; ++i) gate.notify_one();
+      for (int64_t i = 0; i < most; ++i) gate.notify_one();
     }
   }
 
@@ -115,7 +118,7 @@ struct Threads::Pool {
       if (stopping) return;
       seen = value / kRound;
       bool joined = false;
-      while ((value & kOpen) != 0 && value / kRound == seen && !joined) {
+      while ((value & kOpen) != 0 && (value & kInside) < wanted && value / kRound == seen && !joined) {
         joined = gate.compare_exchange_weak(value, value + 1);
       }
       if (!joined) continue;

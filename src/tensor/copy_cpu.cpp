@@ -156,7 +156,7 @@ void fill(Tensor& target, double value) {
     T* first = target.data<T>();
     if (target.is_contiguous()) {
       target.device().threads().ranges(
-          target.numel(), 65536, [&](int64_t begin, int64_t end) { std::fill(first + begin, first + end, element); });
+          target.numel(), 16384, [&](int64_t begin, int64_t end) { std::fill(first + begin, first + end, element); });
       return;
     }
     MergedDims dims = merge_dimensions(target, target);

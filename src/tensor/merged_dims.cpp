@@ -77,7 +77,7 @@ void for_each_tile(const Threads& threads, const MergedDims& dims, int axis, con
   const int64_t band = kAcross * std::clamp<int64_t>(outer * lines / 32, 1, 16);
   const int64_t bands = (width + band - 1) / band;
   const int64_t source_step = dims.source_strides[inner];
-  threads.ranges(outer * bands, rows_per_range(length * band, 65536), [&](int64_t begin, int64_t end) {
+  threads.ranges(outer * bands, rows_per_range(length * band), [&](int64_t begin, int64_t end) {
     alignas(64) std::byte tile[kAcross][kAlong * sizeof(Word)];
     for (int64_t task = begin; task < end; ++task) {
       const Offsets at = outer_offsets(dims, task / bands, axis);
@@ -134,12 +134,12 @@ void for_each_run(const Threads& threads, const MergedDims& dims, const void* so
         count);
   };
   if (runs == 1) {
-    threads.ranges(length, 65536, [&](int64_t begin, int64_t end) {
+    threads.ranges(length, 16384, [&](int64_t begin, int64_t end) {
       run_at({begin * from_stride, begin * to_stride}, end - begin);
     });
     return;
   }
-  threads.ranges(runs, rows_per_range(length, 65536), [&](int64_t begin, int64_t end) {
+  threads.ranges(runs, rows_per_range(length), [&](int64_t begin, int64_t end) {
     for (int64_t index = begin; index < end; ++index) run_at(outer_offsets(dims, index, -1), length);
   });
 }

@@ -10,7 +10,7 @@ namespace lamina {
 /// CUDA graph replays (tensor/replay.h), so nothing extra is launched between two replays.
 class Readback {
  public:
-  static constexpr size_t kMost = 2;  ///< maximum number of pending copies
+  static constexpr size_t kMaxPending = 2;  ///< maximum number of pending copies
 
   /// For contiguous i64 tensors of `count` elements on the device.
   Readback(const Device& device, int64_t count);
@@ -25,7 +25,7 @@ class Readback {
   /// Waits for the oldest marked run and returns its values.
   std::vector<int64_t> wait();
   /// Number of runs marked and not yet waited for.
-  size_t underway() const;
+  size_t pending() const;
 
  private:
   struct State;

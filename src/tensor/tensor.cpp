@@ -17,11 +17,12 @@ struct Tensor::Storage {
   size_t bytes;
   std::shared_ptr<void> owner;  // owner of borrowed memory, if any
   bool borrowed = false;
+  bool released = false;  // the memory was given back; `bytes` says how much there was
   std::atomic<uint64_t> version{0};
 
   Storage(const Device& where, size_t size) : device(where), data(nullptr), bytes(size) {
     if (bytes > 0) {
-      data = device.allocator().allocate(bytes);
+      allocate();
     } else if (device.kind() != DeviceKind::meta) {
       data = nothing;
     }
@@ -29,6 +30,10 @@ struct Tensor::Storage {
   Storage(const Device& where, void* memory, std::shared_ptr<void> keeper)
       : device(where), data(memory), bytes(0), owner(std::move(keeper)), borrowed(true) {}
   ~Storage() {
+    if (!released) deallocate();
+  }
+  void allocate() { data = device.allocator().allocate(bytes); }
+  void deallocate() {
     if (bytes > 0) device.allocator().deallocate(data, bytes);
   }
   Storage(const Storage&) = delete;
@@ -109,6 +114,8 @@ T* Tensor::data() const {
 
 void* Tensor::raw() const {
   auto* bytes = static_cast<char*>(impl().storage->data);
+  LAMINA_CHECK(bytes != nullptr || !impl().storage->released, "tensor ", shape(),
+               ": its memory was released; restore it before the values are used (internal error, please report it)");
   return bytes == nullptr ? nullptr : bytes + impl().offset * static_cast<int64_t>(size_of(dtype()));
 }
 
@@ -361,6 +368,33 @@ bool Tensor::shares_memory_with(const Tensor& other) const { return impl().stora
 
 bool Tensor::owns_memory_alone() const {
   return impl_.use_count() == 1 && impl().storage.use_count() == 1 && !impl().storage->borrowed;
+}
+
+bool Tensor::is_same_view(const Tensor& other) const {
+  return shares_memory_with(other) && impl().offset == other.impl().offset && shape() == other.shape() &&
+         strides() == other.strides();
+}
+
+bool Tensor::has_memory() const { return !impl().storage->released; }
+
+void Tensor::release_memory() const {
+  Storage& storage = *impl().storage;
+  LAMINA_CHECK(!storage.borrowed && !storage.released, "release_memory: the memory of the tensor ", shape(), " is ",
+               storage.borrowed ? "borrowed; copy it first" : "already released");
+  if (storage.bytes == 0) return;
+  storage.deallocate();
+  storage.data = nullptr;
+  storage.released = true;
+}
+
+void Tensor::restore_memory(const std::function<void(Tensor)>& fill) const {
+  Storage& storage = *impl().storage;
+  if (!storage.released) return;
+  storage.allocate();
+  storage.released = false;
+  const uint64_t version = storage.version.load(std::memory_order_relaxed);
+  fill(view(shape(), strides(), impl().offset));
+  storage.version.store(version, std::memory_order_relaxed);
 }
 
 #define LAMINA_INSTANTIATE(T)                                                       \

@@ -99,6 +99,16 @@ class Tensor {
   bool shares_memory_with(const Tensor& other) const;  ///< whether both use the same storage
   /// Whether no other tensor shares this memory.
   bool owns_memory_alone() const;
+  /// Whether both are the same elements of one storage, in the same order.
+  bool is_same_view(const Tensor& other) const;
+
+  // Memory that is given back for a while. Shape, views and tape records stay; the values must not be used meanwhile.
+  /// Frees the memory that this tensor and its views share. Not for borrowed memory.
+  void release_memory() const;
+  /// Allocates released memory again. `fill` gets an untracked handle of this tensor and writes the values that were
+  /// released; this does not count as a write, so tape records stay valid.
+  void restore_memory(const std::function<void(Tensor)>& fill) const;
+  bool has_memory() const;  ///< false between release_memory() and restore_memory()
 
   const std::shared_ptr<GradLink>& grad_link() const { return impl().link; }  ///< null if no tape tracks this tensor
   void set_grad_link(std::shared_ptr<GradLink> link) { impl().link = std::move(link); }  ///< for tapes

@@ -3,6 +3,9 @@
 // others use one thread per element, which finds its offsets by division (32-bit if the count allows).
 
 #include "lamina/tensor/cuda/copy.h"
+
+#include <algorithm>
+
 #include "lamina/tensor/cuda/kernel.cuh"
 #include "lamina/tensor/merged_dims.h"
 
@@ -312,10 +315,18 @@ void copy_from_host(const void* source, const Tensor& target) {
   if (target.numel() == 0) return;
   // cudaMemcpyAsync from pageable memory returns once the bytes are staged. A captured graph would read the host memory
   // at every replay, so it gets its own copy.
-  source = captured_copy(target.device(), source, static_cast<size_t>(target.nbytes()));
-  LAMINA_CUDA(cudaMemcpyAsync(target.raw(), source, static_cast<size_t>(target.nbytes()), cudaMemcpyHostToDevice,
-                              stream_of(target.device())),
-              "copy to the GPU");
+  const auto bytes = static_cast<size_t>(target.nbytes());
+  source = captured_copy(target.device(), source, bytes);
+  // Up to 64 KiB are staged at once. For more the call waits until all earlier work of the CUDA stream is done, so the
+  // inputs of a step are copied in pieces.
+  constexpr size_t kStaged = size_t{64} << 10;
+  constexpr size_t kMostInPieces = 16 * kStaged;
+  const size_t piece = bytes <= kMostInPieces ? kStaged : bytes;
+  for (size_t at = 0; at < bytes; at += piece) {
+    LAMINA_CUDA(cudaMemcpyAsync(static_cast<char*>(target.raw()) + at, static_cast<const char*>(source) + at,
+                                std::min(piece, bytes - at), cudaMemcpyHostToDevice, stream_of(target.device())),
+                "copy to the GPU");
+  }
 }
 
 void write_to_host(const Tensor& source, int64_t* targets, const Tensor& turn) {

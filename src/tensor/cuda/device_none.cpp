@@ -43,6 +43,6 @@ Readback::~Readback() = default;
 void Readback::write(const Tensor& /*source*/) { cuda::none(); }
 void Readback::mark() { cuda::none(); }
 std::vector<int64_t> Readback::wait() { cuda::none(); }
-size_t Readback::underway() const { return 0; }
+size_t Readback::pending() const { return 0; }
 
 }  // namespace lamina

@@ -11,8 +11,8 @@ struct Readback::State {
   Device device;
   int64_t count = 0;
   Tensor turn;                ///< [1], number of writes so far
-  int64_t* values = nullptr;  ///< [kMost, count] in pinned host memory that the device writes
-  std::array<cudaEvent_t, kMost> arrived = {};
+  int64_t* values = nullptr;  ///< [kMaxPending, count] in pinned host memory that the device writes
+  std::array<cudaEvent_t, kMaxPending> arrived = {};
   size_t marked = 0;
   size_t waited = 0;
 };
@@ -20,9 +20,9 @@ struct Readback::State {
 Readback::Readback(const Device& device, int64_t count) {
   LAMINA_CHECK(device.kind() == DeviceKind::cuda, "a readback from ", device, ": expected a cuda device");
   state_ = std::make_unique<State>(State{device, count, Tensor::zeros({1}, DType::i64, device)});
-  LAMINA_CUDA(
-      cudaMallocHost(reinterpret_cast<void**>(&state_->values), kMost * static_cast<size_t>(count) * sizeof(int64_t)),
-      "readback");
+  LAMINA_CUDA(cudaMallocHost(reinterpret_cast<void**>(&state_->values),
+                             kMaxPending * static_cast<size_t>(count) * sizeof(int64_t)),
+              "readback");
   for (cudaEvent_t& event : state_->arrived) {
     LAMINA_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "readback");
   }
@@ -38,7 +38,7 @@ Readback::~Readback() {
 }
 
 void Readback::write(const Tensor& source) {
-  static_assert(kMost == 2, "write_to_host takes two targets in turns");
+  static_assert(kMaxPending == 2, "write_to_host takes two targets in turns");
   LAMINA_CHECK(source.dtype() == DType::i64 && source.is_contiguous() && source.numel() == state_->count,
                "readback: given is ", source.dtype(), " ", source.shape(), "; expected ", state_->count,
                " dense elements of i64");
@@ -46,14 +46,16 @@ void Readback::write(const Tensor& source) {
 }
 
 void Readback::mark() {
-  LAMINA_CHECK(underway() < kMost, "readback: ", underway(), " turns are waiting to be read; read the oldest first");
-  LAMINA_CUDA(cudaEventRecord(state_->arrived.at(state_->marked % kMost), cuda::stream_of(state_->device)), "readback");
+  LAMINA_CHECK(pending() < kMaxPending, "readback: ", pending(),
+               " turns are waiting to be read; read the oldest first");
+  LAMINA_CUDA(cudaEventRecord(state_->arrived.at(state_->marked % kMaxPending), cuda::stream_of(state_->device)),
+              "readback");
   ++state_->marked;
 }
 
 std::vector<int64_t> Readback::wait() {
-  LAMINA_CHECK(underway() > 0, "readback: nothing has been marked since the last wait; mark a turn first");
-  const size_t slot = state_->waited % kMost;
+  LAMINA_CHECK(pending() > 0, "readback: nothing has been marked since the last wait; mark a turn first");
+  const size_t slot = state_->waited % kMaxPending;
   LAMINA_CUDA(cudaEventSynchronize(state_->arrived.at(slot)), "readback");
   ++state_->waited;
   cuda::check_faults(state_->device);
@@ -61,6 +63,6 @@ std::vector<int64_t> Readback::wait() {
   return {values, values + state_->count};
 }
 
-size_t Readback::underway() const { return state_->marked - state_->waited; }
+size_t Readback::pending() const { return state_->marked - state_->waited; }
 
 }  // namespace lamina
