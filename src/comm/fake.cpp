@@ -16,11 +16,13 @@ struct FakeWorld::State {
 /// Records calls. Sent bytes are those of the other backends' algorithms (communicator.cpp).
 class FakeCommunicator final : public Communicator {
  public:
-  FakeCommunicator(std::shared_ptr<FakeWorld::State> state, std::vector<int> members, int rank, std::string group)
-      : state_(std::move(state)), members_(std::move(members)), rank_(rank), group_(std::move(group)) {}
+  FakeCommunicator(std::shared_ptr<FakeWorld::State> state, std::vector<int> members, int rank, std::string name)
+      : state_(std::move(state)),
+        group_(std::make_shared<FakeGroup>(FakeGroup{std::move(name), std::move(members)})),
+        rank_(rank) {}
 
   int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(members_.size()); }
+  int size() const override { return static_cast<int>(group_->members.size()); }
   std::string_view backend() const override { return "fake"; }
   std::string host(int /*rank*/) const override { return "nowhere"; }
   void abort(const std::string& reason) override { state_->abort_reason = reason; }
@@ -79,9 +81,10 @@ class FakeCommunicator final : public Communicator {
     for (size_t r = 0; r < colors.size(); ++r) {
       if (colors[r] != own) continue;
       if (static_cast<int>(r) == rank_) rank = static_cast<int>(members.size());
-      members.push_back(members_[r]);
+      members.push_back(group_->members[r]);
     }
-    return std::make_shared<FakeCommunicator>(state_, std::move(members), rank, str(group_, "/", ++splits_, ":", own));
+    return std::make_shared<FakeCommunicator>(state_, std::move(members), rank,
+                                              str(group_->name, "/", ++splits_, ":", own));
   }
 
  private:
@@ -93,34 +96,27 @@ class FakeCommunicator final : public Communicator {
     return counts;
   }
   Tensor slice_of(const Tensor& x, const std::vector<int64_t>& counts) const {
-    LAMINA_CHECK(counts.size() == members_.size(), "all_to_all: ", counts.size(), " counts for ", size(),
+    LAMINA_CHECK(counts.size() == group_->members.size(), "all_to_all: ", counts.size(), " counts for ", size(),
                  " ranks; give one for each");
     return x.reshape({x.numel()}).slice(0, 0, counts[static_cast<size_t>(rank_)]);
   }
   int peer(const Message& message) const {
     check(Operation::exchange, message.tensor);
     check_peer(Operation::exchange, message.peer, size());
-    return members_[static_cast<size_t>(message.peer)];
+    return group_->members[static_cast<size_t>(message.peer)];
   }
 
   FakeCall& add(Operation operation, const CallOptions& options, std::vector<int64_t> signature, int64_t bytes) {
     if (!state_->abort_reason.empty()) throw CommError(state_->abort_reason);
-    auto& calls = state_->calls[static_cast<size_t>(members_[static_cast<size_t>(rank_)])];
-    calls.push_back({operation,
-                     std::string(options.label),
-                     group_,
-                     members_,
-                     std::move(signature),
-                     size() > 1 ? bytes : 0,
-                     {},
-                     {}});
+    auto& calls = state_->calls[static_cast<size_t>(group_->members[static_cast<size_t>(rank_)])];
+    calls.push_back(
+        {operation, std::string(options.label), group_, std::move(signature), size() > 1 ? bytes : 0, {}, {}});
     return calls.back();
   }
 
   std::shared_ptr<FakeWorld::State> state_;
-  std::vector<int> members_;
+  std::shared_ptr<const FakeGroup> group_;
   int rank_;
-  std::string group_;
   int splits_ = 0;
 };
 
@@ -134,6 +130,32 @@ std::shared_ptr<Communicator> FakeWorld::communicator(int rank) {
   std::vector<int> members(state_->calls.size());
   std::iota(members.begin(), members.end(), 0);
   return std::make_shared<FakeCommunicator>(state_, std::move(members), rank, "world");
+}
+
+void FakeWorld::repeat(int from, int to) {
+  const int shift = to - from;
+  std::map<const FakeGroup*, std::shared_ptr<const FakeGroup>> groups;
+  const auto moved = [&](const std::shared_ptr<const FakeGroup>& group) {
+    std::shared_ptr<const FakeGroup>& found = groups[group.get()];
+    if (found) return found;
+    const std::vector<int>& members = group->members;
+    if (std::binary_search(members.begin(), members.end(), to)) return found = group;
+    FakeGroup own{"", members};
+    for (int& member : own.members) member += shift;
+    // All ranks of the copy find the same name: that of the group it is a copy of, and the first member.
+    own.name = str(group->name, " of rank ", own.members[0]);
+    return found = std::make_shared<FakeGroup>(std::move(own));
+  };
+  const auto& calls = state_->calls;
+  std::vector<FakeCall> repeated;
+  repeated.reserve(calls.at(static_cast<size_t>(from)).size());
+  for (FakeCall call : calls.at(static_cast<size_t>(from))) {
+    call.group = moved(call.group);
+    for (int& peer : call.sends) peer += shift;
+    for (int& peer : call.receives) peer += shift;
+    repeated.push_back(std::move(call));
+  }
+  state_->calls.at(static_cast<size_t>(to)) = std::move(repeated);
 }
 
 const std::vector<FakeCall>& FakeWorld::calls(int rank) const { return state_->calls.at(static_cast<size_t>(rank)); }
@@ -151,7 +173,8 @@ std::map<std::string, Traffic> FakeWorld::traffic(int rank) const {
 namespace {
 
 std::string described(const FakeCall& call) {
-  return str(name_of(call.operation), call.label.empty() ? "" : " \"" + call.label + "\"", " of group ", call.group);
+  return str(name_of(call.operation), call.label.empty() ? "" : " \"" + call.label + "\"", " of group ",
+             call.group->name);
 }
 
 /// Replays the recorded calls: a collective completes once all members have reached it, an exchange once all its
@@ -190,7 +213,7 @@ class Replayer {
   }
 
   void arrive_at_collective(int rank, const FakeCall& call) {
-    std::vector<int>& here = waiting_[call.group];
+    std::vector<int>& here = waiting_[call.group->name];
     if (!here.empty()) {
       const FakeCall& first = current(here.front());
       LAMINA_CHECK(first.operation == call.operation && first.label == call.label && first.signature == call.signature,
@@ -199,7 +222,7 @@ class Replayer {
                    "; all ranks must make the same calls in the same order");
     }
     here.push_back(rank);
-    if (here.size() < call.members.size()) return;
+    if (here.size() < call.group->members.size()) return;
     const std::vector<int> all = std::exchange(here, {});
     for (const int member : all) leave(member);
   }
@@ -230,10 +253,11 @@ class Replayer {
   [[noreturn]] void report(int rank) const {
     const FakeCall& call = current(rank);
     std::string text = str("deadlock: rank ", rank, " waits in ", described(call));
-    for (const int member : call.members) {
+    for (const int member : call.group->members) {
       const size_t at = next_[static_cast<size_t>(member)];
       const auto& own = calls_[static_cast<size_t>(member)];
-      if (member == rank || (at < own.size() && own[at].group == call.group && own[at].operation == call.operation)) {
+      if (member == rank ||
+          (at < own.size() && own[at].group->name == call.group->name && own[at].operation == call.operation)) {
         continue;
       }
       text += str(", rank ", member, at < own.size() ? " in " + described(own[at]) : std::string(" has ended"));

@@ -6,12 +6,17 @@
 
 namespace lamina::comm {
 
+/// A communicator of a FakeWorld.
+struct FakeGroup {
+  std::string name;          ///< identifies it: the path of splits that made it
+  std::vector<int> members;  ///< world ranks, ascending
+};
+
 /// One call of a rank in a FakeWorld.
 struct FakeCall {
   Operation operation = Operation::barrier;
   std::string label;
-  std::string group;               ///< identifies the communicator: the path of splits that made it
-  std::vector<int> members;        ///< world ranks of the group
+  std::shared_ptr<const FakeGroup> group;
   std::vector<int64_t> signature;  ///< what must agree between ranks: element counts, dtype, root
   int64_t sent_bytes = 0;          ///< by this rank
   std::vector<int> sends;          ///< exchange only: world ranks that receive a message
@@ -31,6 +36,11 @@ class FakeWorld {
   explicit FakeWorld(int size);  ///< number of ranks
   /// The communicator of a rank. It records into this world and keeps it alive.
   std::shared_ptr<Communicator> communicator(int rank);
+
+  /// Records for rank `to` the calls of rank `from`, in groups whose members are shifted by to − from, or in the same
+  /// group if it has both ranks. For ranks along one axis of a layout, which make the same calls: one of them is
+  /// rehearsed for all.
+  void repeat(int from, int to);
 
   const std::vector<FakeCall>& calls(int rank) const;  ///< of a rank, in order
   /// Calls and sent bytes of a rank, by label ("" for calls without label).
