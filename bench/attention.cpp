@@ -1,9 +1,8 @@
 // Attention against the GEMM library's peak of the same run (only visible query-key pairs count as work), windowed
-// against full attention, decoding against memory read bandwidth, and one thread against all.
+// against full attention, and one thread against all.
 #include "lamina/ops/attention/attention.h"
 
 #include "lamina/autograd/taped_call.h"
-#include "lamina/ops/attention/attention_decode.h"
 #include "support/products.h"
 #include "support/suite.h"
 
@@ -91,41 +90,6 @@ void add_window(Context& context) {
       "backward", [&] { window.backward(); }, [&] { full.backward(); });
 }
 
-/// Sums a block of memory with all threads, to measure read bandwidth.
-void read_all(const Tensor& block) {
-  constexpr int64_t kPart = 1 << 18;
-  const int64_t parts = block.numel() / kPart;
-  std::vector<float> sums(static_cast<size_t>(parts));
-  block.device().threads().tasks(parts, [&](int64_t part) {
-    const float* from = block.data<float>() + part * kPart;
-    float lanes[64] = {};
-    for (int64_t i = 0; i < kPart; i += 64) {
-      for (int64_t l = 0; l < 64; ++l) lanes[l] += from[i + l];
-    }
-    for (const float lane : lanes) sums[static_cast<size_t>(part)] += lane;
-  });
-}
-
-void add_decode(Context& context, int64_t queries, int64_t heads, int64_t kv_heads, DType dtype) {
-  constexpr int64_t kHeadDim = 64;
-  constexpr int64_t kCacheBytes = 1 << 27;
-  const Device& device = context.device();
-  const int64_t length = kCacheBytes / (kv_heads * kHeadDim * static_cast<int64_t>(size_of(dtype)));
-  const Tensor q = random_tensor({1, queries, heads, kHeadDim}, device);
-  const Tensor k = random_tensor({1, kv_heads, length, kHeadDim}, device).to(dtype);
-  const Tensor v = k.clone();
-  const Tensor scale = dtype == DType::u8 ? Tensor::full({1, kv_heads, length}, 0.01, DType::f32, device) : Tensor();
-  const Tensor lengths = Tensor::from(std::vector<int64_t>{length}, {1}, device);
-  const Tensor block = Tensor::full({2 * kCacheBytes / 4}, 0.5, DType::f32, device);
-  const auto [time, time_read] = context.seconds(
-      [&] {
-        ops::attention_decode(q, k, v, lengths, {}, {}, {scale, scale});
-      },
-      [&] { read_all(block); });
-  context.add({str("attention_decode ", queries, " queries, ", heads, "/", kv_heads, " heads ", dtype),
-               2e-9 * kCacheBytes / time, 2e-9 * kCacheBytes / time_read, "GB/s", "reading memory"});
-}
-
 }  // namespace
 
 LAMINA_BENCH_SUITE(attention) {
@@ -140,14 +104,6 @@ LAMINA_BENCH_SUITE(attention) {
   add_share(context, "causal, dropout [12,256,6,64]", {12, 256, 6, 6, 64, dropping}, false);
   add_threads(context, {1, 2048, 4, 4, 64});
   add_window(context);
-  add_decode(context, 1, 8, 8, DType::f32);
-  add_decode(context, 1, 1, 1, DType::f32);
-  add_decode(context, 1, 32, 4, DType::f32);
-  add_decode(context, 1, 8, 8, DType::bf16);
-  add_decode(context, 1, 32, 4, DType::bf16);
-  add_decode(context, 1, 8, 8, DType::u8);
-  add_decode(context, 1, 32, 4, DType::u8);
-  add_decode(context, 4, 8, 2, DType::f32);
 }
 
 }  // namespace lamina::bench

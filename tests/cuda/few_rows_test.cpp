@@ -1,5 +1,7 @@
 // Matrix products of few rows at real model sizes, sliced weights, and overlapping launches.
 #include "cuda/on_gpu.h"
+#include "lamina/ops/elementwise/elementwise.h"
+#include "lamina/ops/linear/feed_forward_step.h"
 #include "lamina/ops/linear/gated_linear.h"
 #include "lamina/ops/linear/linear.h"
 #include "lamina/ops/linear/norm_linear.h"
@@ -129,7 +131,11 @@ TEST_F(CudaFewRows, NormsWithinProducts) {
                           {4, 1024, 64},
                           {5, 768, 2304},
                           {8, 1024, 64},
-                          {8, 1032, 64}}) {
+                          {8, 1032, 64},
+                          {3, 2048, 2560},
+                          {8, 2048, 11264},
+                          {12, 2048, 2560},
+                          {32, 1032, 4096}}) {
       const Tensor x = random_tensor({s.rows, s.in}, 1, type).to(gpu);
       const Tensor residual = random_tensor({s.rows, s.in}, 2, type).to(gpu);
       const Tensor weight = random_tensor({s.out, s.in}, 3, weight_type).to(gpu);
@@ -157,6 +163,33 @@ TEST_F(CudaFewRows, NormsWithinProducts) {
                   ops::gated_linear(ops::rms_norm(x, {}), weight, {}, ops::Gate::geglu));
     }
   }
+}
+
+/// Eight rows: products read their weights, and attention its cache, before the previous kernel has ended.
+TEST_F(CudaFewRows, ChainsThatReadWeightsEarly) {
+  const Device gpu = Device::cuda();
+  constexpr int64_t kRows = 8;
+  constexpr int64_t kWidth = 1024;
+  const Tensor first = random_tensor({kRows, 1, kWidth}, 8, DType::bf16).to(gpu);
+  const auto small = [&](const Shape& shape, uint64_t seed) {
+    return ops::scale(random_tensor(shape, seed, DType::bf16).to(gpu), 0.05);
+  };
+  const Tensor up = small({2 * 8192, kWidth}, 9);
+  const Tensor down = small({kWidth, 8192}, 10);
+  const Tensor qkv = small({4096, kWidth}, 12);
+  const ops::FeedForwardWeights weights{up, {}, down, {}};
+  const ops::RowNorm norm{.weight = random_tensor({kWidth}, 11, DType::f32).to(gpu)};
+  expect_same_repeated(gpu, [&] {
+    Tensor h = first;
+    Tensor branch;
+    for (int layer = 0; layer < 20; ++layer) {
+      const ops::SublayerOutput fed = ops::gated_feed_forward_step(h, branch, norm, weights, ops::Gate::swiglu);
+      const ops::NormLinear next = ops::norm_linear(fed.h, fed.parts, norm, qkv);
+      h = next.h;
+      branch = next.y.slice(2, 0, kWidth).contiguous();
+    }
+    return branch;
+  });
 }
 
 /// Short kernels that each start while the previous one still runs (programmatic dependent launch) give bit-identical

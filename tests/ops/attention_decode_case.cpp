@@ -115,6 +115,10 @@ struct AttentionDecodeOf8BitsCase {
     all.push_back({{1, 1, 530, 4, 1, 128, 128}, {517}});
     all.push_back({{1, 1, 130, 4, 4, 128, 72}, {129}});
     all.push_back({{1, 1, 40, 4, 1, 576, 576}, {37}});
+    all.push_back({{2, 1, 1300, 2, 2, 64, 64}, {1207, 66}});  // one query per KV head
+    all.push_back({{1, 1, 600, 6, 2, 64, 128}, {577}});
+    all.push_back({{1, 2, 200, 14, 2, 128, 64, {.pattern = {.kind = Kind::window, .window = 70}}}, {199}});
+    all.push_back({{1, 16, 90, 1, 1, 64, 64, {.soft_cap = 3.0}, true, 0, true}, {83}});
     return all;
   }
   static std::vector<Params> bench() { return AttentionDecodeCase::bench(); }

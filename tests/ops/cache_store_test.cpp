@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "lamina/ops/attention/attention_decode.h"
+#include "support/close.h"
 #include "support/error_of.h"
 #include "support/random_tensor.h"
 
@@ -89,9 +90,12 @@ TEST(CacheStore, EightBitsKeepEveryNumberToHalfAStep) {
     const auto truth = k.slice(0, row, 1).to_vector<double>();
     ASSERT_EQ(back.size(), truth.size());
     for (size_t first = 0; first < truth.size(); first += 37) {
-      double most = 0;
-      for (size_t c = first; c < first + 37; ++c) most = std::max(most, std::abs(truth[c]));
-      for (size_t c = first; c < first + 37; ++c) EXPECT_NEAR(back[c], truth[c], most / 254 * (1 + 1e-5));
+      const auto begin = truth.begin() + static_cast<ptrdiff_t>(first);
+      const std::vector<double> head(begin, begin + 37);
+      const double half_step = largest_magnitude(head) / 254;
+      for (size_t c = 0; c < 37; ++c) {
+        EXPECT_NEAR(back[first + c], head[c], half_step + rounding_tolerance(head, 3, DType::f32));  // scale, /, ·
+      }
     }
   }
 }
@@ -150,7 +154,8 @@ TEST(CacheStore, AttentionOverEightBitsErrsByTheSteps) {
     const double half_step = 1.0 / 254;  // for values below 1
     const double delta = factor * length_of_q * half_step;
     for (size_t c = 0; c < kWidth; ++c) {
-      EXPECT_NEAR(ours[head * kWidth + c], y[c] / sum, half_step + std::exp(2 * delta) - 1 + 1e-6);
+      EXPECT_NEAR(ours[head * kWidth + c], y[c] / sum,
+                  half_step + std::exp(2 * delta) - 1 + rounding_tolerance({1.0}, kKeys + kWidth, DType::f32));
     }
   }
 }

@@ -33,7 +33,11 @@ struct GatedLinearCase {
                             {{12, 32}, 6, Gate::swiglu, true},
                             {{2, 1032}, 70, Gate::swiglu, true},
                             {{7, 328}, 33, Gate::geglu},
-                            {{8, 2600}, 32, Gate::swiglu, true}};
+                            {{8, 2600}, 32, Gate::swiglu, true},
+                            {{15, 72}, 40, Gate::swiglu, true},
+                            {{32, 328}, 70, Gate::geglu},
+                            {{64, 1032}, 40, Gate::swiglu, true},
+                            {{130, 328}, 104}};
     for (int i = 0; i <= static_cast<int>(Gate::liglu); ++i) {
       all.push_back({{3, 48}, 17, static_cast<Gate>(i), i % 2 == 0});
     }

@@ -33,6 +33,8 @@ struct NormLinearCase {
             {{{1, 2056}, 9}},  // the smallest width at which f32 needs a separate norm launch
             {{{9, 64}, 12, kLayer}},
             {{{9, 24}, 12, kRms, true, false, true}},
+            {{{17, 328}, 40, kRms, true, true, true, 1.0}},
+            {{{32, 136}, 24, kRms, false}, Activation::silu},
             {{{4, 64}, 12, kRms, true, true, false, 0.0, 16}},
             {{{1, 1}, 1}},
             {{{0, 8}, 4}},

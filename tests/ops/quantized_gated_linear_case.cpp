@@ -36,7 +36,10 @@ struct QuantizedGatedLinearCase {
                   {{5, 8}, 0, format},
                   {{8, 64}, 32, format, Gate::swiglu, true, {.interleaved = true}},
                   {{8, 33}, 16, format, Gate::swiglu, true, {.alpha = 1.702, .limit = 1.25, .up_offset = 1.0}},
-                  {{12, 32}, 16, format, Gate::swiglu, true}});
+                  {{12, 32}, 16, format, Gate::swiglu, true},
+                  {{32, 328}, 80, format, Gate::geglu, true},
+                  {{17, 136}, 48, format},
+                  {{70, 328}, 112, format, Gate::swiglu, true}});
       for (int i = 0; i <= static_cast<int>(Gate::liglu); ++i) {
         all.push_back({{3, 48}, 32, format, static_cast<Gate>(i), i % 2 == 0});
       }

@@ -85,7 +85,7 @@ TEST(Quantize, FourBitsErrLessThanThePlainScale) {
       error += off * off;
     }
     const double other = plain_q4_error(weight.data() + first, 32);
-    EXPECT_LE(error, other * (1 + 1e-5));
+    EXPECT_LE(error, other + rounding_tolerance({other}, 32, DType::f32));
     ours += error;
     plain += other;
   }

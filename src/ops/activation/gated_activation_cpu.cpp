@@ -83,7 +83,7 @@ void forward(const Tensor& x_in, const GateOptions& options, const Tensor& out_i
   T* out = out_in.data<T>();
   const bool interleaved = options.interleaved;
   const bool streaming = should_stream(out, rows * n, n);
-  out_in.device().threads().ranges(rows, rows_per_range(n, 65536), [&](int64_t begin, int64_t end) HWY_ATTR {
+  out_in.device().threads().ranges(rows, rows_per_range(n), [&](int64_t begin, int64_t end) HWY_ATTR {
     const ComputeTag<T> d;
     const Unit<ComputeTag<T>, Function> unit(options);
     for (int64_t row = begin; row < end; ++row) {
@@ -105,7 +105,7 @@ void backward(const Tensor& x_in, const Tensor& dout_in, const GateOptions& opti
   T* dx = dx_in.data<T>();
   const bool interleaved = options.interleaved;
   const bool streaming = should_stream(dx, 2 * rows * n, n);
-  dx_in.device().threads().ranges(rows, rows_per_range(2 * n, 65536), [&](int64_t begin, int64_t end) HWY_ATTR {
+  dx_in.device().threads().ranges(rows, rows_per_range(2 * n), [&](int64_t begin, int64_t end) HWY_ATTR {
     const ComputeTag<T> d;
     const Unit<ComputeTag<T>, Function> unit(options);
     for (int64_t row = begin; row < end; ++row) {

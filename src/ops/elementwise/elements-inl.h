@@ -18,7 +18,7 @@ namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 /// Elements per task: a multiple of every vector length and of the four words of one Philox call.
-inline constexpr int64_t kElementGrain = 65536;
+inline constexpr int64_t kElementGrain = 16384;
 
 /// to[i …] = body(i, count) for every vector start i in [0, n); body loads `count` elements with load_n() and returns a
 /// vector.

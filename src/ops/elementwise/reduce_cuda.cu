@@ -15,9 +15,9 @@ namespace {
 using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int64_t kContiguous = 4096;
-constexpr int64_t kRows = 128;  // minimum rows per piece
-constexpr int kWarps = 8;       // warps per block
-constexpr int kResident = 4;    // blocks per SM in one wave
+constexpr int64_t kRows = 128;   // minimum rows per piece
+constexpr int kWarps = 8;        // warps per block
+constexpr int kBlocksPerSm = 4;  // blocks per SM in one wave
 
 /// One level: out[o, piece, i] = factor · Σ_{k in piece} x[o, k, i].
 struct Level {
@@ -119,7 +119,7 @@ template <class T>
 int64_t rows_of_piece(const Device& device, const T* x, const ReduceMiddle& args, int64_t count) {
   const int64_t columns = kWarp * (is_pack_aligned(x, args.inner) ? Pack<T>::kSize : 1);
   const int64_t across = args.outer * ((args.inner + columns - 1) / columns);
-  const int64_t pieces = std::max<int64_t>(1, int64_t{kResident} * sm_count(device) / across);
+  const int64_t pieces = std::max<int64_t>(1, int64_t{kBlocksPerSm} * sm_count(device) / across);
   return std::max(kRows, (count + pieces - 1) / pieces);
 }
 

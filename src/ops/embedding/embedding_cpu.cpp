@@ -58,7 +58,7 @@ void gather(const EmbeddingForward& args) {
     }
     if (streaming) hwy::FlushStream();
   };
-  args.y.device().threads().ranges(args.ids.numel(), rows_per_range(width, 262144), copy_rows);
+  args.y.device().threads().ranges(args.ids.numel(), rows_per_range(width, 65536), copy_rows);
 }
 
 /// Positions sorted by row: those of row r are order[starts[r]] … order[starts[r + 1] - 1].

@@ -20,7 +20,7 @@ using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kThreads = 256;
 constexpr int kChunk = 32;
-constexpr int kAtOnce = 8;  // rows of dy in flight
+constexpr int kInFlight = 8;  // rows of dy in flight
 constexpr int kFinishRows = 8;
 
 struct Gather {
@@ -187,14 +187,14 @@ __global__ void __launch_bounds__(kThreads) scatter_kernel(const T* dy, const __
   if (column >= args.width) return;
   float sums[kWidth] = {};
   const int n = end - begin;
-  for (int first = 0; first < n; first += kAtOnce) {
-    S held[kAtOnce];
+  for (int first = 0; first < n; first += kInFlight) {
+    S held[kInFlight];
 #pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
+    for (int k = 0; k < kInFlight; ++k) {
       if (first + k < n) held[k] = *reinterpret_cast<const S*>(dy + order[first + k] * args.width + column);
     }
 #pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
+    for (int k = 0; k < kInFlight; ++k) {
       const int i = first + k;
       if (i >= n) continue;
 #pragma unroll

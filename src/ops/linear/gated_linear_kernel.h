@@ -11,8 +11,12 @@ struct GatedLinearForward {
   Tensor bias;    ///< [2·n], accumulation type, or undefined
   Gate gate;
   GateOptions options;
-  Tensor y;  ///< [rows, n]
+  Tensor y;              ///< [rows, n]
+  bool settled = false;  ///< LinearWeight::settled
 };
+/// gated_linear() of checked arguments.
+Tensor run_gated_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Gate gate,
+                        const GateOptions& options, bool settled);
 namespace cuda {
 void gated_linear_forward(const GatedLinearForward& args);
 }  // namespace cuda

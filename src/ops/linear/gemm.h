@@ -40,7 +40,8 @@ struct GemmBlock {
   int64_t columns = 0;
 };
 
-/// `finish` gets blocks of C that start at multiples of this many rows, and have at most as many.
+/// `finish` gets blocks of C that start at multiples of this many rows, and have at most as many. Their columns may
+/// depend on the number of threads, so an epilogue may reduce over the rows of a block, but not over its columns.
 inline constexpr int64_t kGemmBlockRows = 96;
 
 /// Non-owning reference to an epilogue void(T* block, int64_t ld, const GemmBlock& where). It gets each finished block

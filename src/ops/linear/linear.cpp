@@ -52,8 +52,8 @@ Shape linear_shape(const Tensor& x, const Tensor& weight) {
   return shape;
 }
 
-LinearForward run_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation,
-                         bool keeps_z) {
+LinearForward run_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation, bool keeps_z,
+                         bool settled) {
   const int64_t in = x.dim(-1);
   const int64_t out = weight.dim(0);
   const int64_t rows = x.shape().rows();
@@ -62,6 +62,7 @@ LinearForward run_linear(const Tensor& x, const Tensor& weight, const Tensor& bi
   args.weight = is_dense_matrix(weight) ? weight.detach() : weight.detach().contiguous();
   if (bias.defined()) args.bias = bias_for(x, bias);
   args.activation = activation;
+  args.settled = settled && is_dense_matrix(weight);
   args.y = Tensor::empty({rows, out}, x.dtype(), x.device());
   if (activation != Activation::none && keeps_z) args.z = Tensor::empty({rows, out}, x.dtype(), x.device());
   LAMINA_LAUNCH(x.device(), product_work(args.x, args.weight, args.y, rows, out, in), linear_forward, args);

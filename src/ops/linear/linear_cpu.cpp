@@ -117,10 +117,12 @@ void activation_backward(const LinearActivationBackward& args) {
   });
   if (!sum) return;
   A* dbias = args.dbias.data<A>();
-  std::fill(dbias, dbias + out, A{0});
-  for (int64_t range = 0; range < ranges; ++range) {
-    for (int64_t j = 0; j < out; ++j) dbias[j] += partial[static_cast<size_t>(range * out + j)];
-  }
+  args.dy.device().threads().ranges(out, 64, [&](int64_t begin, int64_t end) {
+    std::fill(dbias + begin, dbias + end, A{0});
+    for (int64_t range = 0; range < ranges; ++range) {
+      for (int64_t j = begin; j < end; ++j) dbias[j] += partial[static_cast<size_t>(range * out + j)];
+    }
+  });
 }
 
 template <class A>

@@ -96,13 +96,18 @@ const KernelRow<const QuantizedLinear> kQuantizedTable[] = {
        quantized_few_rows(args);
        return true;
      }},
-    // Up to 64 16-bit rows: the warps of a block split the columns, so that small weights still occupy all SMs. Both
-    // this
-    // and the next kernel use x as it is, without a launch that quantizes it.
+    // Up to 48 16-bit rows on compute capability 9.0: streams the weight and x to shared memory.
+    {"slabs", always, [](const QuantizedLinear& args) { return args.x.dim(0) > kFewRows; }, quantized_slabs},
+    // Up to 256 16-bit rows by wgmma.
+    {"cluster_tiles", always, [](const QuantizedLinear& args) { return args.x.dim(0) > kFewRows; }, quantized_cluster},
+    // Up to 64 16-bit rows on other GPUs: the warps of a block split the columns, so that small weights still occupy
+    // all
+    // SMs. The kernels from slabs to dequantized use x as it is, without a launch that quantizes it.
     {"column_split", always, [](const QuantizedLinear& args) { return args.x.dim(0) > kFewRows; },
      quantized_column_split},
-    // More 16-bit rows: tiles that read x and the weight less often.
-    {"tiles", always, [](const QuantizedLinear& args) { return args.x.dim(0) > kFewRows; }, quantized_tiles},
+    // More 16-bit rows: unpacks the weight once, for cuBLASLt.
+    {"dequantized", always, [](const QuantizedLinear& args) { return args.x.dim(0) > kFewRows; },
+     quantized_dequantized},
     // Every case: quantizes x first, then multiplies 8-bit numbers on tensor cores.
     {"mma", always, always,
      [](const QuantizedLinear& args) {
@@ -159,6 +164,12 @@ void quantized_linear(const QuantizedLinear& args) {
 
 void quantized_gated_linear(const QuantizedGatedLinear& args) {
   if (args.product.y.numel() > 0) dispatch("quantized_linear", kQuantizedGatedTable, args.product.x.device(), args);
+}
+
+void quantized_gated_rows(const QuantizedGatedLinear& args, bool& done) {
+  const Device& device = args.product.x.device();
+  done = allows_kernel(device, "quantized_linear", "slabs") && quantized_gated_slabs(args);
+  done = done || (allows_kernel(device, "quantized_linear", "cluster_tiles") && quantized_gated_cluster(args));
 }
 
 void quantized_norm_linear(const QuantizedStream& args, bool& done) {

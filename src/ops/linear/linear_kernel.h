@@ -13,8 +13,9 @@ struct LinearForward {
   Tensor weight;  ///< [out, in], rows or columns contiguous
   Tensor bias;    ///< [out], accumulation type (on a GPU also that of x), or undefined
   Activation activation;
-  Tensor y;  ///< [rows, out]
-  Tensor z;  ///< [rows, out], written if defined
+  Tensor y;              ///< [rows, out]
+  Tensor z;              ///< [rows, out], written if defined
+  bool settled = false;  ///< LinearWeight::settled
 };
 /// dz = dy · act'(z), and its column sums.
 struct LinearActivationBackward {

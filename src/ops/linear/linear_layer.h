@@ -6,8 +6,8 @@
 namespace lamina::ops {
 
 /// Runs product and activation on checked arguments; saves z if `keeps_z` and there is an activation.
-LinearForward run_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation,
-                         bool keeps_z);
+LinearForward run_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation, bool keeps_z,
+                         bool settled = false);
 
 /// Shape of the result of linear().
 Shape linear_shape(const Tensor& x, const Tensor& weight);

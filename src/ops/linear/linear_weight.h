@@ -8,6 +8,8 @@ namespace lamina::ops {
 struct LinearWeight {
   Tensor plain;               ///< any floating type; undefined if quantized
   QuantizedWeight quantized;  ///< undefined if plain
+  /// The kernel that was launched last does not write the weight, so a product may read it before that kernel ends.
+  bool settled = false;
 
   LinearWeight() = default;
   LinearWeight(const Tensor& weight) : plain(weight) {}               // NOLINT: converts

@@ -26,7 +26,7 @@ struct QuantizedLinear {
   Tensor scales;              ///< scratch f32 [padded rows, blocks]
   Tensor offset_corrections;  ///< scratch i32 [padded rows, blocks]: compensates the offset of the unsigned weights
 };
-/// At most kFewRows rows; each half of the weight is a whole number of groups.
+/// At most kMostFusedRows rows; each half of the weight is a whole number of groups.
 struct QuantizedGatedLinear {
   QuantizedLinear product;  ///< except that y is [rows, n], without activation
   Gate gate;
@@ -58,10 +58,20 @@ void quantized_few_rows(const QuantizedLinear& args);
 void quantized_linear_by_mma(const QuantizedLinear& args);
 void quantized_gated_linear(const QuantizedGatedLinear& args);
 void quantized_gated_few_rows(const QuantizedGatedLinear& args);
-/// quantized_linear for up to 64 and for many 16-bit rows; x is not quantized. Both return false, and have done
+/// quantized_linear for up to 64 16-bit rows; x is not quantized. This and the following return false, and have done
 /// nothing, if they do not support the call.
 bool quantized_column_split(const QuantizedLinear& args);
-bool quantized_tiles(const QuantizedLinear& args);
+/// quantized_linear for up to 48 16-bit rows on a GPU with compute capability 9.0, and quantized_gated_linear for up
+/// to 32.
+bool quantized_slabs(const QuantizedLinear& args);
+bool quantized_gated_slabs(const QuantizedGatedLinear& args);
+/// The same for up to 256 rows, by wgmma.
+bool quantized_cluster(const QuantizedLinear& args);
+bool quantized_gated_cluster(const QuantizedGatedLinear& args);
+/// quantized_gated_slabs() or quantized_gated_cluster(); sets `done` to the result.
+void quantized_gated_rows(const QuantizedGatedLinear& args, bool& done);
+/// quantized_linear for many 16-bit rows: cuBLASLt multiplies a 16-bit copy of the weight.
+bool quantized_dequantized(const QuantizedLinear& args);
 /// One launch on a GPU with compute capability 9.0. Returns false, and has done nothing, if it does not support the
 /// call.
 bool quantized_weight_stream(const QuantizedStream& args);

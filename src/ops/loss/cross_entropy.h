@@ -58,7 +58,7 @@ struct ClassShard {
 /// also stores the logits in it. A GPU stores them and their gradients in x's dtype, so a bf16 logit has a relative
 /// error of up to 1/512.
 ///
-/// With `shard` (CPU only, not Reduction::none) weight and bias are this rank's classes, V is shard.classes, and all
+/// With `shard` (not Reduction::none) weight and bias are this rank's classes, V is shard.classes, and all
 /// ranks call it with the same x and targets. Per chunk of rows they exchange log Σ exp u, Σ u and u[target] of their
 /// classes, so every rank gets the same loss. dweight and dbias are complete; dx is this rank's share of the sum over
 /// ranks (see ops::share_with_ranks).

@@ -13,7 +13,7 @@ using loss::Rows;
 
 constexpr int kRowThreads = 256;
 constexpr int kCountThreads = 1024;
-constexpr int kAtOnce = 4;  // packs per thread in flight
+constexpr int kInFlight = 4;  // packs per thread in flight
 
 /// A row split into leading single elements, whole packs and trailing single elements. Unpacked: all single.
 template <class T>
@@ -32,14 +32,14 @@ struct Cut {
     for (int64_t i = threadIdx.x; i < head; i += blockDim.x) one(i);
     for (int64_t i = tail + threadIdx.x; i < n; i += blockDim.x) one(i);
   }
-  /// Calls batch(base, held) for kAtOnce packs of this thread at a time, spaced blockDim.x apart, all loaded before the
-  /// first is used. Packs with index `packs` or above do not exist.
+  /// Calls batch(base, held) for kInFlight packs of this thread at a time, spaced blockDim.x apart, all loaded before
+  /// the first is used. Packs with index `packs` or above do not exist.
   template <class F>
   __device__ void batches(const T* row, const F& batch) const {
-    for (int64_t base = threadIdx.x; base < packs; base += kAtOnce * blockDim.x) {
-      Pack<T> held[kAtOnce];
+    for (int64_t base = threadIdx.x; base < packs; base += kInFlight * blockDim.x) {
+      Pack<T> held[kInFlight];
 #pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
+      for (int k = 0; k < kInFlight; ++k) {
         const int64_t p = base + k * blockDim.x;
         if (p < packs) held[k] = load_pack(row + head + p * Pack<T>::kSize);
       }
@@ -58,7 +58,7 @@ __device__ loss::RowSums<kPlain> sum_row(const Rows& args, const T* row, const C
     mine.take(x, unit);
     if (!kPlain) mine.total += x[0];
   });
-  cut.batches(row, [&](int64_t base, const Pack<T>(&held)[kAtOnce]) {
+  cut.batches(row, [&](int64_t base, const Pack<T>(&held)[kInFlight]) {
     const auto first = [&](int k) {
       const int64_t p = base + k * blockDim.x;
       return p < cut.packs ? cut.head + p * Pack<T>::kSize : -1;
@@ -73,9 +73,9 @@ __device__ void write_gradient(const Rows& args, const T* row, T* out, const Cut
                                const loss::RowGradient<kPlain, T>& gradient) {
   constexpr int kSize = Pack<T>::kSize;
   cut.singles([&](int64_t i) { out[i] = gradient.of_one(args, to_float(row[i]), i); });
-  cut.batches(row, [&](int64_t base, const Pack<T>(&held)[kAtOnce]) {
+  cut.batches(row, [&](int64_t base, const Pack<T>(&held)[kInFlight]) {
 #pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
+    for (int k = 0; k < kInFlight; ++k) {
       const int64_t p = base + k * blockDim.x;
       if (p >= cut.packs) break;
       const int64_t first = cut.head + p * kSize;
@@ -208,7 +208,7 @@ void launch_rows(const CrossEntropyRows& args, const Rows& rows) {
   const Device& device = args.logits.device();
   const T* logits = device_data<E>(args.logits);
   T* dlogits = device_data<E>(args.dlogits);
-  if (loss::take_held_rows(device, logits, dlogits, rows)) return;
+  if (loss::run_on_chip_rows(device, logits, dlogits, rows)) return;
   const uintptr_t past = reinterpret_cast<uintptr_t>(logits) / sizeof(T) % Pack<T>::kSize;
   const uintptr_t out_past = reinterpret_cast<uintptr_t>(dlogits) / sizeof(T) % Pack<T>::kSize;
   const bool in_step = (rows.stride - rows.out_stride) % Pack<T>::kSize == 0;

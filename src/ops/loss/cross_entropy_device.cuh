@@ -66,7 +66,7 @@ struct RowSums {
   }
   static __device__ float unit(const Rows& args) { return kPlain ? args.scale * kLog2E : 1.0F; }
   /// The exponent offset. Never contracted into an FMA: each use must see the same rounding.
-  static __device__ float base(float greatest, float k) { return kPlain ? __fmul_rn(greatest, k) : greatest; }
+  static __device__ float base(float row_max, float k) { return kPlain ? __fmul_rn(row_max, k) : row_max; }
   static __device__ float power(float x, float k, float base) {
     return kPlain ? fast_exp2(fmaf(x, k, -base)) : expf(x - base);
   }
@@ -78,7 +78,7 @@ struct RowSums {
 #pragma unroll
     for (int j = 0; j < kCount; ++j) top = fmaxf(top, x[j]);
     if (top > most) {
-      sum = sum_around(top, k);
+      sum = sum_relative_to(top, k);
       most = top;
     }
     const float from = most == -INFINITY ? 0.0F : base(most, k);
@@ -105,16 +105,16 @@ struct RowSums {
     }
   }
   /// The sum relative to another maximum, which must not be smaller.
-  __device__ float sum_around(float greatest, float k) const {
+  __device__ float sum_relative_to(float row_max, float k) const {
     if (sum == 0.0F) return 0.0F;
-    const float step = base(most, k) - base(greatest, k);
+    const float step = base(most, k) - base(row_max, k);
     return sum * (kPlain ? fast_exp2(step) : expf(step));
   }
   /// The sums of the whole block, in every thread.
   __device__ RowSums of_block(const Rows& args, float k, float* scratch) const {
     RowSums all;
     all.most = block_max(most, scratch);
-    all.sum = block_sum(sum_around(all.most, k), scratch);
+    all.sum = block_sum(sum_relative_to(all.most, k), scratch);
     if (!kPlain && args.smoothing != 0.0F) all.total = block_sum(total, scratch);
     return all;
   }
@@ -201,6 +201,6 @@ __device__ inline Pack<T> zeros() {
 
 /// Losses and gradients of rows that fit into warps or clusters; returns false if they do not.
 template <class T>
-bool take_held_rows(const Device& device, const T* logits, T* dlogits, const Rows& rows);
+bool run_on_chip_rows(const Device& device, const T* logits, T* dlogits, const Rows& rows);
 
 }  // namespace lamina::ops::cuda::loss

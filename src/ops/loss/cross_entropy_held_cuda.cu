@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kWarpRows* kWarp)
       mine.take(u, 1.0F);
       Sums all;
       all.most = warp_max(mine.most);
-      all.sum = warp_sum(mine.sum_around(all.most, 1.0F));
+      all.sum = warp_sum(mine.sum_relative_to(all.most, 1.0F));
       all.total = warp_sum(mine.total);
       lse = all.lse(args, 1.0F);
       if (lane == 0) put_loss(args, index, all, lse, u_of_target);
@@ -141,7 +141,7 @@ __device__ RowSums<kPlain> of_cluster(const cg::cluster_group& cluster, const Ro
   RowSums<kPlain> row;
   for (int part = 0; part < parts; ++part) row.most = fmaxf(row.most, all[part].most);
   for (int part = 0; part < parts; ++part) {
-    row.sum += all[part].sum_around(row.most, k);
+    row.sum += all[part].sum_relative_to(row.most, k);
     row.total += all[part].total;
   }
   return row;
@@ -255,7 +255,7 @@ void launch_per_cluster(const Device& device, const T* logits, T* dlogits, const
 }  // namespace
 
 template <class T>
-bool take_held_rows(const Device& device, const T* logits, T* dlogits, const Rows& rows) {
+bool run_on_chip_rows(const Device& device, const T* logits, T* dlogits, const Rows& rows) {
   if (rows.classes <= kMostPerLane * kWarp) {
     launch_per_warp(device, logits, dlogits, rows);
     return true;
@@ -267,8 +267,8 @@ bool take_held_rows(const Device& device, const T* logits, T* dlogits, const Row
   return true;
 }
 
-template bool take_held_rows(const Device&, const float*, float*, const Rows&);
-template bool take_held_rows(const Device&, const __nv_bfloat16*, __nv_bfloat16*, const Rows&);
-template bool take_held_rows(const Device&, const __half*, __half*, const Rows&);
+template bool run_on_chip_rows(const Device&, const float*, float*, const Rows&);
+template bool run_on_chip_rows(const Device&, const __nv_bfloat16*, __nv_bfloat16*, const Rows&);
+template bool run_on_chip_rows(const Device&, const __half*, __half*, const Rows&);
 
 }  // namespace lamina::ops::cuda::loss

@@ -28,10 +28,8 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& target
   check_same_device(kName, {x, weight, targets, bias});
 }
 
-void check_shard(const Tensor& x, const Tensor& weight, const CrossEntropyOptions& options, const ClassShard& shard) {
+void check_shard(const Tensor& weight, const CrossEntropyOptions& options, const ClassShard& shard) {
   if (shard.ranks == nullptr) return;
-  LAMINA_CHECK(x.device().like() != DeviceKind::cuda, kName,
-               ": classes divided over ranks are supported on CPUs only yet; use --device cpu");
   LAMINA_CHECK(options.reduction != Reduction::none, kName,
                ": classes divided over ranks give a mean or sum; Reduction::none is not supported");
   LAMINA_CHECK(shard.first >= 0 && shard.first + weight.dim(0) <= shard.classes, kName, ": classes from ", shard.first,
@@ -41,7 +39,7 @@ void check_shard(const Tensor& x, const Tensor& weight, const CrossEntropyOption
 /// Rows of logits held at a time: less than an eighth (with margin for the allocator's rounding), in whole GEMM tiles,
 /// and enough to reuse each weight well. If the logits are small, chunks may be larger, because each chunk reads the
 /// weight twice and updates its gradient.
-int64_t chunk_rows(int64_t rows, int64_t classes) {
+int64_t rows_per_chunk(int64_t rows, int64_t classes) {
   constexpr int64_t kTile = 48;
   constexpr int64_t kLittle = 4 << 20;  // logits
   const int64_t share = rows * 15 / 128 / kTile * kTile;
@@ -57,7 +55,7 @@ void run(LinearCrossEntropy& args) {
   if (device.like() != DeviceKind::cuda) {
     const int64_t all_classes =
         args.shard.ranks == nullptr ? classes : args.shard.classes;  // equal chunks on all ranks
-    args.chunk = Tensor::empty({classes, chunk_rows(rows, all_classes)}, type, device);
+    args.chunk = Tensor::empty({classes, rows_per_chunk(rows, all_classes)}, type, device);
   } else if (device.kind() == DeviceKind::meta) {  // the CUDA kernel allocates the logits itself
     args.chunk = Tensor::empty({std::min(rows, kLossRowsOnGpu), classes}, args.x.dtype(), device);
   }
@@ -66,7 +64,7 @@ void run(LinearCrossEntropy& args) {
                   products * args.weight.nbytes() + 2 * args.x.nbytes()};
   LAMINA_LAUNCH(args.x.device(), work, linear_cross_entropy, args);
   if (args.shard.ranks != nullptr && device.kind() == DeviceKind::meta) {  // a rehearsal makes the kernel's calls
-    const int64_t step = args.chunk.dim(1);
+    const int64_t step = args.chunk.dim(device.like() == DeviceKind::cuda ? 0 : 1);
     for (int64_t first = 0; first < rows; first += step) {
       exchange_class_sums(args, Tensor::empty({3 * std::min(step, rows - first)}, type, device));
     }
@@ -83,7 +81,7 @@ void allocate_gradients(LinearCrossEntropy& args, bool x, bool weight, bool bias
 }
 
 /// The gradients for an incoming gradient of 1, kept from forward until backward.
-struct Held {
+struct PrecomputedGradients {
   Tensor dx;
   Tensor dweight;
   Tensor dbias;
@@ -96,8 +94,8 @@ void scale(const Tensor& values, const Tensor& factor) {
   LAMINA_LAUNCH(values.device(), (Work{values.numel(), 2 * values.nbytes()}), scale_by_tensor, args);
 }
 
-void play_backward(Backward& b, const std::shared_ptr<Held>& held, const CrossEntropyOptions& options,
-                   const Shape& x_shape) {
+void run_backward(Backward& b, const std::shared_ptr<PrecomputedGradients>& held, const CrossEntropyOptions& options,
+                  const Shape& x_shape) {
   const Tensor& x = b.saved(0);
   const int64_t rows = x.dim(0);
   const Tensor grad = b.grad(0).reshape({options.reduction == Reduction::none ? rows : 1});
@@ -118,7 +116,7 @@ void play_backward(Backward& b, const std::shared_ptr<Held>& held, const CrossEn
     scale(held->dweight, grad);
     scale(held->dbias, grad);
   }
-  Held mine;
+  PrecomputedGradients mine;
   std::swap(mine, *held);
   if (b.needs(0)) {
     Tensor dx = std::exchange(mine.dx, Tensor()).reshape(x_shape);  // sole owner, so add() does not copy
@@ -142,7 +140,7 @@ Tensor exchange_class_sums(const LinearCrossEntropy& args, const Tensor& values)
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const CrossEntropyOptions& options, const Tensor& bias, const ClassShard& shard) {
   check_arguments(x, weight, targets, bias);
-  check_shard(x, weight, options, shard);
+  check_shard(weight, options, shard);
   check_cross_entropy_options(kName, options);
   const int64_t rows = targets.numel();
   const DType type = accumulation_type(x.dtype());
@@ -154,7 +152,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
   args.options = options;
   args.shard = shard;
   args.losses = Tensor::empty({rows}, type, x.device());
-  auto held = std::make_shared<Held>();
+  auto held = std::make_shared<PrecomputedGradients>();
   if (options.reduction != Reduction::none) {
     args.loss = Tensor::empty({}, type, x.device());
     allocate_gradients(args, is_tracked({x}), is_tracked({weight}), is_tracked({bias}));
@@ -163,7 +161,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
   if (args.loss.defined()) *held = {args.dx, args.dweight, args.dbias, true};
   Tensor loss = args.loss.defined() ? args.loss : args.losses.reshape(targets.shape());
   record(kName, {x, weight, bias}, {loss}, {args.x, args.weight, args.targets, args.bias},
-         [held, options, shape = x.shape()](Backward& b) { play_backward(b, held, options, shape); });
+         [held, options, shape = x.shape()](Backward& b) { run_backward(b, held, options, shape); });
   return loss;
 }
 

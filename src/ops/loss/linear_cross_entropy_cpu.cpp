@@ -70,6 +70,19 @@ struct LossChunk {
   void each_block(const F& body) const {
     args->x.device().threads().ranges(classes, kBlockClasses, body);
   }
+  /// Calls body(label, begin, end) for each class and range of positions; few classes are split by positions only.
+  template <class F>
+  void each_part(const F& body) const {
+    constexpr int64_t kPositions = 256;
+    const int64_t ranges = (count + kPositions - 1) / kPositions;
+    args->x.device().threads().tasks(blocks * ranges, [&](int64_t task) {
+      const int64_t begin = task % ranges * kPositions;
+      const int64_t last = std::min(classes, (task / ranges + 1) * kBlockClasses);
+      for (int64_t label = task / ranges * kBlockClasses; label < last; ++label) {
+        body(label, begin, std::min(count, begin + kPositions));
+      }
+    });
+  }
 };
 
 /// Applies bias, scale and cap to `count` logits of one class.
@@ -209,9 +222,9 @@ void find_losses(LossChunk<A>& c, A share) {
   }
 }
 
-/// Turns one class' logits into gradients, as if it were no position's target.
+/// Turns one class' logits of positions [begin, end) into gradients, as if it were no position's target.
 template <class A>
-void turn_class(const LossChunk<A>& c, A* u) {
+void turn_class(const LossChunk<A>& c, A* u, int64_t begin, int64_t end) {
   const hn::ScalableTag<A> d;
   const CrossEntropyOptions& options = c.args->options;
   const bool capped = options.soft_cap != 0.0;
@@ -219,7 +232,8 @@ void turn_class(const LossChunk<A>& c, A* u) {
   const auto narrow = hn::Set(d, capped ? A{1} / static_cast<A>(options.soft_cap) : A{0});
   const auto spread = hn::Set(d, static_cast<A>(options.label_smoothing) / static_cast<A>(c.all_classes()));
   const auto pull = hn::Set(d, A{2} * static_cast<A>(options.z_loss));
-  for_vectors(d, c.count, [&](int64_t i, size_t lanes) HWY_ATTR {
+  for_vectors(d, end - begin, [&](int64_t offset, size_t lanes) HWY_ATTR {
+    const int64_t i = begin + offset;
     const auto at = static_cast<size_t>(i);
     const auto value = load_n(d, u + i, lanes);
     const auto lse = load_n(d, &c.lse[at], lanes);
@@ -237,9 +251,7 @@ void turn_class(const LossChunk<A>& c, A* u) {
 
 template <class A>
 void turn_logits(const LossChunk<A>& c) {
-  c.each_block([&](int64_t begin, int64_t end) {
-    for (int64_t label = begin; label < end; ++label) turn_class(c, c.logits(label));
-  });
+  c.each_part([&](int64_t label, int64_t begin, int64_t end) { turn_class(c, c.logits(label), begin, end); });
   const CrossEntropyOptions& options = c.args->options;
   const A smoothing = static_cast<A>(options.label_smoothing);
   const A even = smoothing / static_cast<A>(c.all_classes());

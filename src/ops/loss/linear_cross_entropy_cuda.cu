@@ -6,6 +6,7 @@
 
 #include "lamina/ops/elementwise/reduce_kernel.h"
 #include "lamina/ops/linear/gemm/gemm_cuda.h"
+#include "lamina/ops/loss/class_shard.cuh"
 #include "lamina/ops/loss/cross_entropy_kernel.h"
 #include "lamina/ops/loss/cross_entropy_row.cuh"
 #include "lamina/tensor/cuda/runtime.h"
@@ -44,6 +45,7 @@ void multiply(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose
 
 /// Computes the losses and, with `gradients`, overwrites the logits with their gradients.
 void take_rows(const LinearCrossEntropy& args, const Chunk& chunk, const Tensor& share, bool gradients) {
+  if (args.shard.ranks != nullptr) return shard_rows(args, chunk.logits, chunk.first, share, gradients);
   const int64_t rows = chunk.x.dim(0);
   CrossEntropyRows work;
   work.logits = chunk.logits;
@@ -90,7 +92,8 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
   const int64_t classes = args.weight.dim(0);
   const bool gradients = args.dx.defined() || args.dweight.defined() || args.dbias.defined();
   const Tensor share = Tensor::empty({1}, DType::f32, device);
-  target_share(args.targets, classes, args.options, share);
+  const int64_t all_classes = args.shard.ranks == nullptr ? classes : args.shard.classes;
+  target_share(args.targets, all_classes, args.options, share);
   if (rows == 0) fill_zeros({args.dweight, args.dbias});
   const int64_t at_a_time = std::min(rows, kLossRowsOnGpu);
   const int64_t width = (classes + 7) / 8 * 8;
@@ -109,7 +112,7 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
     if (!args.dweight.defined()) continue;
     multiply(chunk.logits, true, chunk.x, false, args.dweight, first == 0 ? 0.0F : 1.0F);
   }
-  if (args.loss.defined()) add_losses(args.losses, args.targets, classes, args.options, args.loss);
+  if (args.loss.defined()) add_losses(args.losses, args.targets, all_classes, args.options, args.loss);
 }
 
 }  // namespace lamina::ops::cuda

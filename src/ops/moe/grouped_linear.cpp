@@ -31,7 +31,7 @@ DType operand_type(const Tensor& x) {
   return narrow ? x.dtype() : accumulation_type(x.dtype());
 }
 
-void play(Backward& b) {
+void run_backward(Backward& b) {
   GroupedLinearBackward back;
   back.x = b.saved(0);
   back.weight = b.saved(1);
@@ -76,7 +76,7 @@ Tensor grouped_linear(const Tensor& x, const Tensor& weight, const Tensor& offse
                       x.nbytes() + weight.nbytes() + args.y.numel() * static_cast<int64_t>(size_of(x.dtype()))}),
                 grouped_linear_forward, args);
   Tensor y = args.y.to(x.dtype());
-  record(kOp, {x, weight, bias}, {y}, {args.x, args.weight, args.offsets}, play);
+  record(kOp, {x, weight, bias}, {y}, {args.x, args.weight, args.offsets}, run_backward);
   return y;
 }
 

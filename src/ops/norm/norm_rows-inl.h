@@ -181,7 +181,7 @@ template <bool kCentred, class T>
 void norm_forward_rows(const Threads& threads, const NormForwardRows<T>& args) {
   const MemoryAccess access = plan_traffic(args.y, args.groups * args.group, args.group, args.group);
   // At most 256 ranges: what is prefetched past the end of a range is mostly read by another core.
-  const int64_t grain = std::max(rows_per_range(args.group, 65536), (args.groups + 255) / 256);
+  const int64_t grain = std::max(rows_per_range(args.group), (args.groups + 255) / 256);
   threads.ranges(args.groups, grain, [&](int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t g = begin; g < end; ++g) {
       statistics<kCentred>(args, g, access.ahead);
@@ -325,7 +325,7 @@ void norm_backward_rows(const Threads& threads, const NormBackwardRows<T>& args)
 
 /// Rows per range in backward: at most 64 partial sums of the weight gradients, for every batch size.
 inline int64_t backward_grain(int64_t rows, int64_t width) {
-  const int64_t grain = std::max(rows_per_range(width, 65536), (rows + 63) / 64);
+  const int64_t grain = std::max(rows_per_range(width), (rows + 63) / 64);
   return (grain + kBlock - 1) / kBlock * kBlock;
 }
 
@@ -349,11 +349,11 @@ class PartialSums {
   static int64_t stride(int64_t width) { return (width + kPage - 1) / kPage * kPage; }
   A* first() const { return first_; }
 
-  /// total = Σ of the ranges, in order.
+  /// total = Σ of the ranges, in order. Most sums are in the caches of other cores, so few columns make a task.
   void add_up(const Threads& threads) const {
     if (first_ == nullptr) return;
     A* total = total_.template data<A>();
-    threads.ranges(total_.numel(), 1024, [&](int64_t begin, int64_t end) HWY_ATTR {
+    threads.ranges(total_.numel(), 64, [&](int64_t begin, int64_t end) HWY_ATTR {
       std::fill(total + begin, total + end, A{0});
       for (int64_t k = 0; k < ranges_; ++k) {
         for (int64_t i = begin; i < end; ++i) total[i] += first_[k * stride_ + i];

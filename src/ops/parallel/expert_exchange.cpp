@@ -87,10 +87,11 @@ Tensor run_divided_experts(const Tensor& rows, const Tensor& offsets, const std:
 
 Tensor balance_loss_over_ranks(const Tensor& logits, const Tensor& counts, comm::Communicator& ranks) {
   const int64_t experts = logits.dim(1);
-  Tensor shares = counts.to(DType::f64);
+  Tensor shares = (counts.is_meta() ? counts : counts.to(Device::cpu(1))).to(DType::f64);  // GPUs have no f64
   ranks.all_reduce(shares, {.label = "expert load"});
   if (!shares.is_meta()) shares = scale(shares, 1.0 / sum(shares).item());
-  const Tensor loads = linear(softmax(logits), shares.to(logits.dtype()).reshape({1, experts}));  // [tokens, 1]
+  const Tensor factors = shares.to(logits.dtype()).to(logits.device());
+  const Tensor loads = linear(softmax(logits), factors.reshape({1, experts}));  // [tokens, 1]
   return scale(mean(loads), static_cast<double>(experts)).reshape({1});
 }
 

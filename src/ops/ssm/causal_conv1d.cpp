@@ -30,7 +30,7 @@ void check_state(const char* op, const Tensor& x, const Tensor& state, int64_t k
   check_same_device(op, {x, state});
 }
 
-void play(Backward& b, bool silu) {
+void run_backward(Backward& b, bool silu) {
   CausalConv1dBackward back;
   back.forward = {b.saved(0), b.saved(1), b.saved(2), b.saved(3), silu, {}};
   back.dy = b.grad(0);
@@ -67,7 +67,7 @@ Tensor causal_conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias, 
   args.y = Tensor::empty(x.shape(), x.dtype(), x.device());
   LAMINA_LAUNCH(x.device(), (Work{2 * x.numel() * kernel, 2 * x.nbytes()}), causal_conv1d_forward, args);
   record(kOp, {x, weight, bias, initial_state}, {args.y}, {args.x, args.taps, args.bias, args.state},
-         [silu = args.silu](Backward& b) { play(b, silu); });
+         [silu = args.silu](Backward& b) { run_backward(b, silu); });
   return args.y;
 }
 

@@ -24,8 +24,8 @@ struct S4dParameters {
 ///   g(a) = Δ g(w) + g(φ) conj(Δ² f'(w))   dΔ = Re(g(w) conj(a) + g(φ) conj(exp w))
 Tensor s4d_kernel(const S4dParameters& parameters, int64_t length);
 
-/// The same model in recurrent form: x_t = z · x_{t−1} + u_t,  y_t = 2 Re Σ_n c'_n · x_{t,n} + d · u_t. Equals
-/// long_conv(u, s4d_kernel(…), d) if the state starts at zero.
+/// The state space model of s4d_kernel() in recurrent form: x_t = z · x_{t−1} + u_t,  y_t = 2 Re Σ_n c'_n · x_{t,n} + d
+/// · u_t. Equals long_conv(u, s4d_kernel(…), d) if the state starts at zero.
 ///   u              [batch, seq, channels]     any floating type, computed in f32 (f64 for f64)
 ///   d              [channels]                 or undefined
 ///   initial_state  [batch, channels, n, 2]    or undefined for zeros

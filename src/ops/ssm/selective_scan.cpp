@@ -39,7 +39,7 @@ void check(const char* op, const Tensor& u, const Tensor& delta, const Tensor& a
 /// Order of the inputs in the tape record.
 enum Input : int { kU, kDelta, kA, kB, kC, kD, kZ, kDeltaBias, kInitialState };
 
-void play(Backward& b, bool delta_softplus) {
+void run_backward(Backward& b, bool delta_softplus) {
   SelectiveScanBackward back;
   SelectiveScanForward& f = back.forward;
   f.u = b.saved(0);
@@ -115,7 +115,7 @@ ScanResult selective_scan(const Tensor& u, const Tensor& delta, const Tensor& a,
                 selective_scan_forward, args);
   record(kOp, inputs, {args.y, args.last_state},
          {args.u, args.delta, args.z, args.a, args.b, args.c, args.d, args.delta_bias, args.states},
-         [softplus = extras.delta_softplus](Backward& back) { play(back, softplus); });
+         [softplus = extras.delta_softplus](Backward& back) { run_backward(back, softplus); });
   return {args.y, args.last_state};
 }
 

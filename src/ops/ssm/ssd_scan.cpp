@@ -67,7 +67,7 @@ int64_t flops(const SsdForward& f) {
 
 enum Input : int { kX, kDt, kA, kB, kC, kD, kDtBias, kInitialState };
 
-void play(Backward& b, const SsdExtras& options) {
+void run_backward(Backward& b, const SsdExtras& options) {
   SsdBackward back;
   SsdForward& f = back.forward;
   f = {b.saved(0), b.saved(1), b.saved(2), b.saved(3), b.saved(4), b.saved(5), b.saved(6), options, {}, {}, b.saved(7)};
@@ -132,7 +132,7 @@ ScanResult ssd_scan(const Tensor& x, const Tensor& dt, const Tensor& a, const Te
   LAMINA_LAUNCH(x.device(), (Work{flops(args), 2 * x.nbytes() + b.nbytes() + c.nbytes()}), ssd_forward, args);
   record(kOp, inputs, {args.y, args.state},
          {args.x, args.dt, args.a, args.b, args.c, args.d, args.dt_bias, args.states},
-         [options = args.options](Backward& back) { play(back, options); });
+         [options = args.options](Backward& back) { run_backward(back, options); });
   return {args.y, args.state};
 }
 

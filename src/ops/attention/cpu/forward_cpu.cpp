@@ -383,13 +383,15 @@ void forward(const AttentionForward& args) {
   const AttentionSizes sizes = attention_sizes(args);
   const AttentionMask mask = attention_mask(args);
   const DistanceBias bias = distance_bias(args.options, args.extras, sizes.n_heads, sizes.seq_q, sizes.seq_k);
-  const int64_t blocks = (sizes.seq_q + kQueryBlock - 1) / kQueryBlock;
-  args.q.device().threads().tasks(sizes.batch * sizes.n_heads * blocks, [&](int64_t task) {
-    const int64_t block = blocks - 1 - task % blocks;  // longest first: causal blocks grow
-    const int64_t head = task / blocks % sizes.n_heads;
-    const int64_t q0 = block * kQueryBlock;
+  // Few tasks are split in two, so that many threads end at about the same time.
+  const int64_t slots = sizes.batch * sizes.n_heads;
+  const int64_t step = slots * ((sizes.seq_q + kQueryBlock - 1) / kQueryBlock) < 256 ? kQueryBlock / 2 : kQueryBlock;
+  const int64_t blocks = (sizes.seq_q + step - 1) / step;
+  args.q.device().threads().tasks(slots * blocks, [&](int64_t task) {
+    const int64_t q0 = (blocks - 1 - task / slots) * step;  // longest first: causal blocks grow
+    const int64_t slot = task % slots;
     ForwardTask<T>(args, sizes, mask, bias)
-        .run(task / blocks / sizes.n_heads, head, q0, std::min(sizes.seq_q, q0 + kQueryBlock));
+        .run(slot / sizes.n_heads, slot % sizes.n_heads, q0, std::min(sizes.seq_q, q0 + step));
   });
 }
 

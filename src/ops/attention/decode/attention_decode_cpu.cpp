@@ -48,7 +48,7 @@ class DecodeTask {
 
  public:
   DecodeTask(const AttentionDecode& args, const DecodeShared& shared)
-      : args_(args), shared_(shared), sizes_(shared.sizes), rows_(shared.rows) {
+      : args_(args), shared_(shared), sizes_(shared.sizes), rows_(shared.rows), v_stride_(args.v_cache.dim(3)) {
     take();
     scratch_.allocate(args.q.device());
     take();
@@ -150,7 +150,7 @@ class DecodeTask {
                   .a = s_,
                   .a_row = kDecodeTile,
                   .a_depth = 1,
-                  .b = tile_of(v, args_.v_cache.dim(3), keys, sizes_.d_v, v_, v_ld_),
+                  .b = tile_of(v, v_stride_, keys, sizes_.d_v, v_, v_ld_),
                   .ldb = v_ld_,
                   .c = o_,
                   .ldc = v_ld_,
@@ -182,7 +182,6 @@ class DecodeTask {
     }
     const D d;
     const int64_t lanes = lanes_of<A>();
-    const int64_t stride = args_.v_cache.dim(3);
     const A* s = s_ + r * kDecodeTile;
     V sums[kQueries][kVectors];
 #pragma GCC unroll 4
@@ -194,7 +193,7 @@ class DecodeTask {
       if (ahead != nullptr) prefetch_row(ahead + key * sizes_.d_qk, sizes_.d_qk);
       V value[kVectors];
 #pragma GCC unroll 8
-      for (int l = 0; l < kVectors; ++l) value[l] = load(d, v + key * stride + l * lanes);
+      for (int l = 0; l < kVectors; ++l) value[l] = load(d, v + key * v_stride_ + l * lanes);
 #pragma GCC unroll 4
       for (int i = 0; i < kQueries; ++i) {
         const V weight = hn::Set(d, s[i * kDecodeTile + key]);
@@ -278,7 +277,7 @@ class DecodeTask {
     A* out = s_ + r * kDecodeTile;
     for (int64_t j = 0; j < keys; j += 4) {
       for (int64_t l = j; ahead != nullptr && l < std::min(j + 4, keys); ++l) {
-        prefetch_row(ahead + l * args_.v_cache.dim(3), sizes_.d_v);
+        prefetch_row(ahead + l * v_stride_, sizes_.d_v);
       }
       V sums[kQueries][4];
 #pragma GCC unroll 4
@@ -357,6 +356,7 @@ class DecodeTask {
   const DecodeShared& shared_;
   const AttentionSizes& sizes_;
   const int64_t rows_;
+  const int64_t v_stride_;  // between the values of adjacent keys
   TileScratch<A> scratch_;
   int64_t b_ = 0;
   int64_t kv_head_ = 0;

@@ -34,6 +34,48 @@ constexpr int kBlocksOf = !kPlain || kRows == 8 || (kStep && kRows > 1) ? 1
 template <int kRows, class T>
 constexpr int kKeysOf = sizeof(T) == 1 && kRows <= 2 ? 8 : 4;
 
+/// s = q · k, summed over the lanes that share a key.
+template <int kRows, int kKeys, class T>
+__device__ __forceinline__ void dot_keys(const float (&q)[kRows][kColumns], const RawColumns<T> (&keys)[kKeys],
+                                         int lanes, float (&s)[kRows][kKeys]) {
+#pragma unroll
+  for (int n = 0; n < kKeys; ++n) {
+    float x[kColumns];
+    keys[n].unpack(x);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      float dot = 0;
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) dot = fmaf(q[r][c], x[c], dot);
+      s[r][n] = dot;
+    }
+  }
+  for (int step = lanes / 2; step > 0; step /= 2) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int n = 0; n < kKeys; ++n) s[r][n] += __shfl_xor_sync(kAllLanes, s[r][n], step);
+    }
+  }
+}
+
+/// acc += s · v, with the scales of v if they are 8-bit numbers.
+template <int kRows, int kKeys, class T>
+__device__ __forceinline__ void add_values(const RawColumns<T> (&values)[kKeys], const float (&scales)[kKeys],
+                                           float (&s)[kRows][kKeys], float (&acc)[kRows][kColumns]) {
+#pragma unroll
+  for (int n = 0; n < kKeys; ++n) {
+    float x[kColumns];
+    values[n].unpack(x);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if constexpr (std::is_same_v<T, uint8_t>) s[r][n] *= scales[n];
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) acc[r][c] = fmaf(s[r][n], x[c], acc[r][c]);
+    }
+  }
+}
+
 /// grid: splits, KV heads · row blocks, batch. kPlain: one query position with scaling only, which sees all keys.
 template <int kRows, bool kPlain, bool kStep, class T>
 __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>) void decode_kernel(
@@ -121,25 +163,7 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
       }
     }
     float s[kRows][kKeys];
-#pragma unroll
-    for (int n = 0; n < kKeys; ++n) {
-      float x[kColumns];
-      keys[n].unpack(x);
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        float dot = 0;
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c) dot = fmaf(q[r][c], x[c], dot);
-        s[r][n] = dot;
-      }
-    }
-    for (int step = p.lanes / 2; step > 0; step /= 2) {
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-        for (int n = 0; n < kKeys; ++n) s[r][n] += __shfl_xor_sync(kAllLanes, s[r][n], step);
-      }
-    }
+    dot_keys(q, keys, p.lanes, s);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       float row_max = most[r];
@@ -167,17 +191,7 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
       for (int c = 0; c < kColumns; ++c) acc[r][c] *= shrink;
       most[r] = row_max;
     }
-#pragma unroll
-    for (int n = 0; n < kKeys; ++n) {
-      float x[kColumns];
-      values[n].unpack(x);
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        if constexpr (kScaled) s[r][n] *= value_scales[n];
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c) acc[r][c] = fmaf(s[r][n], x[c], acc[r][c]);
-      }
-    }
+    add_values(values, value_scales, s, acc);
   }
   merge_split<kRows>(p, b, kv_head, first_row, count, acc, most, sum, sums, stats);
 }

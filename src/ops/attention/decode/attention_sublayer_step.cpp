@@ -120,7 +120,9 @@ FusedSublayer try_fused_sublayer(const Tensor& x, const Tensor& residual, const 
                parts);
     return {args.stream.finished(x, parts), {}, {}};
   }
-  const auto [h, projected] = norm_linear(x, residual, norm, contiguous(weights.qkv), weights.qkv_bias);
+  LinearWeight qkv = contiguous(weights.qkv);
+  qkv.settled = weights.qkv.data().is_contiguous();
+  const auto [h, projected] = norm_linear(x, residual, norm, qkv, weights.qkv_bias);
   if (tries("two_launches")) LAMINA_LAUNCH_CUDA(attention_output_step, args, projected, parts);
   if (!parts.defined()) {
     require_kernel(x.device(), kSublayerOp, "composed");

@@ -166,6 +166,7 @@ void paged_attention_step(const PagedStep& args, bool& done) {
   const StepRotation& rotation = args.rotation;
   Params p = params_of(args.decode);
   p.step = true;
+  p.settled = args.settled;
   p.rows.one_each = true;
   if (rotation.cos.defined()) {
     const bool split = rotation.pairing == RotaryPairing::half_split;

@@ -56,6 +56,7 @@ struct Params {
   FaultSlot* faults;
   // A step: the new token's key and value follow the queries of the packed projection.
   bool step;
+  bool settled;  // PagedStep::settled
   bool interleaved;
   int rotary_dim;  // 0: no rotation
   int table_row;   // entries per row of cos and sin: one per pair or per column

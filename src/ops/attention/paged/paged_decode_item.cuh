@@ -4,8 +4,9 @@
 // (paged_decode_device.cuh). Each warp processes every kWarps-th tile of the keys; then warps are merged, then splits.
 // The last block to finish a unit merges its splits in order, so the result does not depend on which block that is.
 //
-// Short rows are bound by latency. All tiles that fit in the ring are requested as soon as the row's length is known;
-// queries are rotated meanwhile, and so is the new token, which its block does not read back from global memory.
+// Short rows are bound by latency. All tiles that fit in the ring are requested as soon as the row's length is known,
+// in a step even before the previous kernel has computed the queries. Queries are rotated meanwhile, and so is the new
+// token, which its block does not read back from global memory.
 
 #include "lamina/ops/attention/paged/paged_decode_heads.cuh"
 #include "lamina/ops/attention/paged/paged_decode_tile.cuh"
@@ -54,6 +55,18 @@ class DecodeBlock {
         first_item_(reinterpret_cast<int*>(memory + kRing + sizeof(Fixed))) {}
 
   __device__ void run() {
+    if (!p_.settled) wait_for_queries();
+    run_pieces();
+    wait_for_queries();  // also in blocks without work: the end of this kernel means the end of the previous one
+  }
+
+ private:
+  /// Waits for the previous kernel, at the first call.
+  __device__ void wait_for_queries() {
+    if (!waited_) lamina::cuda::grid_dependency_wait();
+    waited_ = true;
+  }
+  __device__ void run_pieces() {
     Piece piece;
     int unit = static_cast<int>(blockIdx.x);
     int item = static_cast<int>(blockIdx.x);
@@ -79,7 +92,6 @@ class DecodeBlock {
     }
   }
 
- private:
   /// A unit of a short row, or an item of a long one.
   struct Piece {
     RowWork work;
@@ -199,6 +211,9 @@ class DecodeBlock {
     stores = stores && part >= 0;
     int row = thread_ / kChunks;
     const int column = thread_ % kChunks * 8;
+#pragma unroll
+    for (int n = 0; n < kStages; ++n) load_tile(work, n, first + warp_ + n * kWarps, end);
+    wait_for_queries();
     HeadColumns query;
     if (row < kRows) query = fetch_query(work, row, column);
     HeadColumns token;
@@ -206,8 +221,6 @@ class DecodeBlock {
       token.fetch(p_, work.first_token, p_.n_heads + part * p_.rows.n_kv_heads + kv_head_, lane_ * 8, part == 0,
                   position_);
     }
-#pragma unroll
-    for (int n = 0; n < kStages; ++n) load_tile(work, n, first + warp_ + n * kWarps, end);
     if (row < kRows) stage_query(query, row, column);
     for (row += kThreads / kChunks; row < kRows; row += kThreads / kChunks) {
       query = fetch_query(work, row, column);
@@ -369,6 +382,7 @@ class DecodeBlock {
   int lengths_[kEarlyLengths];
   bool batch_known_ = false;
   bool has_long_rows_ = false;
+  bool waited_ = false;
 };
 
 }  // namespace lamina::ops::cuda::paged

@@ -41,7 +41,6 @@ template <class C, class M, int kD, int kParts, int kTiles, int kWarps>
 __global__ void __launch_bounds__(kWarps* kWarp, resident_blocks(kD, kWarps))
     paged_decode_kernel(const __grid_constant__ Params p) {
   extern __shared__ __align__(128) unsigned char memory[];
-  lamina::cuda::grid_dependency_wait();
   DecodeBlock<C, M, kD, kParts, kTiles, kWarps>(p, memory).run();
 }
 
@@ -59,7 +58,7 @@ bool launch(const PagedDecode& args, Params p) {
   const int resident = std::clamp(static_cast<int>(all / (shared + kReservedShared)), 1, resident_blocks(kD, kWarps));
   const int sms = lamina::cuda::sm_count(device);
   // Small blocks: at least one place per unit, so that equally long rows are not split.
-  const int places = kWarps < most_warps(kD) ? std::min(p.units, sms * std::min(resident, 4)) : sms;
+  const int places = kWarps < most_warps(kD) ? std::min(p.units, sms * std::min(resident, 4)) : sms * resident;
   p.places = std::min(places, Block::kMostSplits);
   const int64_t units = p.units;
   const int64_t tiles = (int64_t{p.rows.width} << p.rows.page_bits) / kTileKeys;

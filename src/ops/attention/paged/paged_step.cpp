@@ -70,11 +70,8 @@ Tensor composed(const Tensor& qkv, const PagedStep& step, const AttentionOptions
   return paged_attention(turned.slice(1, 0, n_heads), k, v, cache, step.decode.rows, qkv.dim(2), options, extras);
 }
 
-}  // namespace
-
-Tensor paged_attention_step(const Tensor& qkv, const PagedCache& cache, const PagedRows& rows,
-                            const StepRotation& rotation, const AttentionOptions& options,
-                            const AttentionExtras& extras) {
+Tensor run_step(const Tensor& qkv, const PagedCache& cache, const PagedRows& rows, const StepRotation& rotation,
+                const AttentionOptions& options, const AttentionExtras& extras, bool settled) {
   check_step(qkv, cache, rows);
   const int64_t n_kv_heads = cache.k.dim(1);
   const int64_t n_heads = qkv.dim(1) - 2 * n_kv_heads;
@@ -83,6 +80,7 @@ Tensor paged_attention_step(const Tensor& qkv, const PagedCache& cache, const Pa
                          {rows.rows(), 0, rows.capacity(cache.page_size()), n_heads, n_kv_heads,
                           n_kv_heads == 0 ? 0 : n_heads / n_kv_heads, qkv.dim(2), qkv.dim(2)});
   PagedStep step;
+  step.settled = settled;
   step.rotation = checked_rotation(rotation, qkv);
   step.decode.cache = cache;
   step.decode.rows = rows;
@@ -111,6 +109,14 @@ Tensor paged_attention_step(const Tensor& qkv, const PagedCache& cache, const Pa
   const auto key = static_cast<double>(2 * n_kv_heads * qkv.dim(2)) * static_cast<double>(size_of(cache.k.dtype()));
   qkv.device().add_work({whole(4 * keys * static_cast<double>(n_heads * qkv.dim(2))), whole(keys * key)});
   return step.decode.y;
+}
+
+}  // namespace
+
+Tensor paged_attention_step(const Tensor& qkv, const PagedCache& cache, const PagedRows& rows,
+                            const StepRotation& rotation, const AttentionOptions& options,
+                            const AttentionExtras& extras) {
+  return run_step(qkv, cache, rows, rotation, options, extras, false);
 }
 
 SublayerOutput paged_attention_sublayer_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
@@ -146,9 +152,11 @@ SublayerOutput paged_attention_sublayer_step(const Tensor& x, const Tensor& resi
                                                  one && only_scales(options, extras) && cache.v.defined());
   if (fused.output.parts.defined()) return fused.output;
   const Tensor& projected = fused.projected;
-  const Tensor y = paged_attention_step(projected.reshape({x.dim(0), projected.dim(2) / d, d}), cache, rows, rotation,
-                                        options, extras);
-  return single_part(fused.h, project(y.reshape({x.dim(0), 1, y.dim(1) * d}), weights.out, weights.out_bias));
+  const Tensor y =
+      run_step(projected.reshape({x.dim(0), projected.dim(2) / d, d}), cache, rows, rotation, options, extras, true);
+  LinearWeight out = weights.out;
+  out.settled = true;
+  return single_part(fused.h, project(y.reshape({x.dim(0), 1, y.dim(1) * d}), out, weights.out_bias));
 }
 
 }  // namespace lamina::ops

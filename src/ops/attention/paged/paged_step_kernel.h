@@ -10,6 +10,8 @@ namespace lamina::ops {
 struct PagedStep {
   PagedDecode decode;
   StepRotation rotation;
+  /// The kernel launched just before writes neither the tables nor the cache, so both may be read before it ends.
+  bool settled = false;
 };
 namespace cuda {
 /// One launch. If the kernel does not support the case, `done` stays false and nothing is written.

@@ -41,7 +41,11 @@ SublayerOutput in_one_step(const Tensor& x, const Tensor& residual, const RowNor
 }
 
 /// Makes a weight contiguous: kernels for strided weights would sum in another order.
-Tensor without_gaps(const Tensor& weight) { return is_tracked({weight}) ? weight : weight.contiguous(); }
+LinearWeight settled_weight(const Tensor& weight) {
+  LinearWeight dense = is_tracked({weight}) ? weight : weight.contiguous();
+  dense.settled = weight.is_contiguous();
+  return dense;
+}
 
 }  // namespace
 
@@ -90,8 +94,8 @@ SublayerOutput feed_forward_step(const Tensor& x, const Tensor& residual, const 
     const auto [h, y] = residual_norm(x, residual, norm);
     return single_part(h, feed_forward(y, weights, activation));
   }
-  const auto [h, y] = norm_linear(x, residual, norm, without_gaps(weights.up), weights.up_bias, activation);
-  return single_part(h, linear(y, without_gaps(weights.down), weights.down_bias));
+  const auto [h, y] = norm_linear(x, residual, norm, settled_weight(weights.up), weights.up_bias, activation);
+  return single_part(h, project(y, settled_weight(weights.down), weights.down_bias));
 }
 
 SublayerOutput gated_feed_forward_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
@@ -106,8 +110,8 @@ SublayerOutput gated_feed_forward_step(const Tensor& x, const Tensor& residual, 
   SublayerOutput one = in_one_step(x, residual, norm, weights, {.gated = true, .gate = gate, .options = options});
   if (one.parts.defined()) return one;
   require_kernel(x.device(), kStepTable, "composed");
-  const auto [h, y] = norm_gated_linear(x, residual, norm, without_gaps(weights.up), weights.up_bias, gate, options);
-  return single_part(h, linear(y, without_gaps(weights.down), weights.down_bias));
+  const auto [h, y] = norm_gated_linear(x, residual, norm, settled_weight(weights.up), weights.up_bias, gate, options);
+  return single_part(h, project(y, settled_weight(weights.down), weights.down_bias));
 }
 
 }  // namespace lamina::ops

@@ -7,6 +7,8 @@ namespace lamina::ops {
 
 /// Up to this many rows of x, a product on a GPU is bound by reading the weight.
 constexpr int64_t kFewRows = 8;
+/// Up to this many 16-bit rows, gates may be part of the launch of a product with a quantized weight.
+constexpr int64_t kMostGatedRows = 256;
 
 namespace cuda {
 // Products of at most kFewRows rows in one launch. Each returns false and does nothing for unsupported cases: more

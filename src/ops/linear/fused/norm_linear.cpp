@@ -6,6 +6,7 @@
 #include "lamina/ops/launch.h"
 #include "lamina/ops/linear/fused/few_rows_cuda.h"
 #include "lamina/ops/linear/gated_linear_kernel.h"
+#include "lamina/ops/linear/linear_layer.h"
 #include "lamina/ops/linear/quantized_linear_kernel.h"
 #include "lamina/ops/norm/layer_norm.h"
 
@@ -146,14 +147,18 @@ void check_projection(const char* op, const Tensor& x, const LinearWeight& weigh
 }
 
 Tensor project(const Tensor& x, const LinearWeight& weight, const Tensor& bias, Activation activation) {
-  return weight.is_quantized() ? quantized_linear(x, weight.quantized, bias, activation)
-                               : linear(x, weight.plain, bias, activation);
+  if (weight.is_quantized()) return quantized_linear(x, weight.quantized, bias, activation);
+  if (!weight.settled || is_tracked({x, weight.plain, bias})) return linear(x, weight.plain, bias, activation);
+  check_linear("linear", x, weight.plain, bias);
+  return run_linear(x, weight.plain, bias, activation, false, true).y.reshape(linear_shape(x, weight.plain));
 }
 
 Tensor project_gated(const Tensor& x, const LinearWeight& weight, const Tensor& bias, Gate gate,
                      const GateOptions& options) {
-  return weight.is_quantized() ? quantized_gated_linear(x, weight.quantized, bias, gate, options)
-                               : gated_linear(x, weight.plain, bias, gate, options);
+  if (weight.is_quantized()) return quantized_gated_linear(x, weight.quantized, bias, gate, options);
+  if (!weight.settled) return gated_linear(x, weight.plain, bias, gate, options);
+  check_linear("gated_linear", x, weight.plain, bias);
+  return run_gated_linear(x, weight.plain, bias, gate, options, true);
 }
 
 NormLinear norm_linear(const Tensor& x, const Tensor& residual, const RowNorm& norm, const LinearWeight& weight,

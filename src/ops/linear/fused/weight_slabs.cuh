@@ -8,7 +8,8 @@
 // waits for the ring's barriers, so the loop has no block barrier, and up to 96 KB per block are in flight. The sums of
 // the warps are added in shared memory. The order depends neither on the number of tokens nor on the slab's size.
 //
-// The kernel uses programmatic dependent launch and needs compute capability 9.0.
+// The kernel uses programmatic dependent launch and needs compute capability 9.0. It requests its first weights before
+// the previous kernel ends if that one does not write them.
 
 #include <algorithm>
 
@@ -38,10 +39,11 @@ struct Product {
   void* y;             ///< [rows, out]
   void* z;             ///< [rows, out] or null
   int rows, out;
-  int steps;   ///< along the columns
-  int second;  ///< weight rows between gate and up of an output
-  int share;   ///< steps per warp
-  int stages;  ///< of a warp's ring
+  int steps;     ///< along the columns
+  int second;    ///< weight rows between gate and up of an output
+  int share;     ///< steps per warp
+  int stages;    ///< of a warp's ring
+  bool settled;  ///< the previous kernel does not write the weight
   Activation activation;
   Gate gate;
   GateUnit unit;
@@ -66,16 +68,18 @@ struct Sizes {
 
 __device__ inline void add(float4& sum, const float4& v) { sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w; }
 
-/// The part of a slab that one warp multiplies.
+/// The part of a slab that one warp multiplies: steps [begin, end).
 template <class T, int kTiles, int kTokenTiles, int kParts>
 class WarpProduct {
   using S = Sizes<kTiles, kTokenTiles, kParts>;
 
  public:
   /// `ring` is aligned to 1024 bytes; `barriers` has room for kMostStages.
-  __device__ WarpProduct(const Product& p, int slab, char* ring, uint64_t* barriers)
+  __device__ WarpProduct(const Product& p, int slab, int begin, int end, char* ring, uint64_t* barriers)
       : p_(p),
         slab_(slab),
+        begin_(begin),
+        end_(end),
         lane_(static_cast<int>(threadIdx.x) % kWarp),
         ring_(shared_address(ring)),
         barriers_(shared_address(barriers)) {
@@ -86,15 +90,23 @@ class WarpProduct {
     __syncwarp();
   }
 
-  __device__ void run(int begin, int end) {
-    for (int n = 0; n < p_.stages && begin + n < end; ++n) copy(begin + n, n);
+  /// Requests the weights of the first steps.
+  __device__ void start_weights() const {
+    for (int n = 0; n < p_.stages && begin_ + n < end_; ++n) copy_weight(begin_ + n, n);
+  }
+  /// Multiplies all steps; start_weights() was called.
+  __device__ void run() {
+    for (int n = 0; n < p_.stages && begin_ + n < end_; ++n) copy_rows(begin_ + n, n);
     int stage = 0;
     uint32_t parity = 0;
-    for (int step = begin; step < end; ++step) {
+    for (int step = begin_; step < end_; ++step) {
       barrier_wait(barriers_ + stage * 8, parity);
       multiply(ring_ + stage * S::kStage);
       __syncwarp();
-      if (step + p_.stages < end) copy(step + p_.stages, stage);
+      if (step + p_.stages < end_) {
+        copy_weight(step + p_.stages, stage);
+        copy_rows(step + p_.stages, stage);
+      }
       if (++stage == p_.stages) stage = 0, parity ^= 1;
     }
   }
@@ -115,7 +127,7 @@ class WarpProduct {
   }
 
  private:
-  __device__ void copy(int step, int stage) const {
+  __device__ void copy_weight(int step, int stage) const {
     if (lane_ != 0) return;
     const uint32_t to = ring_ + stage * S::kStage;
     const uint32_t barrier = barriers_ + stage * 8;
@@ -124,7 +136,10 @@ class WarpProduct {
     for (int t = 0; t < kParts; ++t) {
       tma_load(to + t * S::kOutputs * kRow, p_.weight, barrier, step * kStep, slab_ * S::kOutputs + t * p_.second);
     }
-    tma_load(to + S::kSlab * kRow, p_.x, barrier, step * kStep, 0);
+  }
+  __device__ void copy_rows(int step, int stage) const {
+    if (lane_ != 0) return;
+    tma_load(ring_ + stage * S::kStage + S::kSlab * kRow, p_.x, barriers_ + stage * 8, step * kStep, 0);
   }
   /// Address of 16 bytes in a tile with the 128-byte swizzle.
   __device__ static uint32_t at(uint32_t tile, int row, int chunk) {
@@ -169,7 +184,7 @@ class WarpProduct {
   }
 
   const Product& p_;
-  int slab_, lane_;
+  int slab_, begin_, end_, lane_;
   uint32_t ring_, barriers_;
   float sums_[kTiles][kTokenTiles][4] = {};
 };
@@ -222,10 +237,12 @@ __global__ void __launch_bounds__(kThreads, 2) weight_slabs_kernel(const __grid_
   const int slab = static_cast<int>(blockIdx.x);
   const int ring = S::ring(p.stages);
   char* mine = rings + warp * ring;
-  WarpProduct<T, kTiles, kTokenTiles, kParts> product(p, slab, mine,
+  WarpProduct<T, kTiles, kTokenTiles, kParts> product(p, slab, warp * p.share, min((warp + 1) * p.share, p.steps), mine,
                                                       reinterpret_cast<uint64_t*>(barriers) + warp * kMostStages);
+  if (p.settled) product.start_weights();
   grid_dependency_wait();
-  product.run(warp * p.share, min((warp + 1) * p.share, p.steps));
+  if (!p.settled) product.start_weights();
+  product.run();
   product.put(reinterpret_cast<float*>(mine));
   __syncthreads();
   for (int item = thread; item < p.rows * S::kQuads; item += kThreads) {

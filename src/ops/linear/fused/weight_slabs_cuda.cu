@@ -60,19 +60,27 @@ bool launch(const Operands& in, Product p) {
   return true;
 }
 
-/// Whether slabs of `rows` weight rows give at most one block per SM.
-bool is_one_wave(const Tensor& weight, int64_t rows) { return weight.dim(0) <= rows * sm_count(weight.device()); }
+/// Whether slabs of `rows` outputs give at most one block per SM.
+bool is_one_wave(int64_t outputs, int64_t rows, const Device& device) { return outputs <= rows * sm_count(device); }
+bool is_one_wave(const Tensor& weight, int64_t rows) { return is_one_wave(weight.dim(0), rows, weight.device()); }
+
+template <class T, int kTiles>
+bool launch_tokens(const Operands& in, const Product& p) {
+  const int64_t rows = in.x.dim(0);
+  if (rows <= 8) return launch<T, kTiles, 1, 1>(in, p);
+  return rows <= 16 ? launch<T, kTiles, 2, 1>(in, p) : launch<T, kTiles, 4, 1>(in, p);
+}
 
 template <class T>
 bool launch_linear(const Operands& in, const Product& p) {
-  const int64_t rows = in.x.dim(0);
-  if (rows > 32) return launch<T, 1, 6, 1>(in, p);
-  if (is_one_wave(in.weight, 16)) {
-    if (rows <= 8) return launch<T, 1, 1, 1>(in, p);
-    return rows <= 16 ? launch<T, 1, 2, 1>(in, p) : launch<T, 1, 4, 1>(in, p);
-  }
-  if (rows <= 8) return launch<T, 2, 1, 1>(in, p);
-  return rows <= 16 ? launch<T, 2, 2, 1>(in, p) : launch<T, 2, 4, 1>(in, p);
+  if (in.x.dim(0) > 32) return launch<T, 1, 6, 1>(in, p);
+  return is_one_wave(in.weight, 16) ? launch_tokens<T, 1>(in, p) : launch_tokens<T, 2>(in, p);
+}
+
+/// Slabs of 32 or 48 gates and as many ups. One wave of blocks leaves room for the next kernel's on every SM.
+template <class T>
+bool launch_gated(const Operands& in, const Product& p) {
+  return is_one_wave(in.y.dim(1), 32, in.x.device()) ? launch<T, 4, 1, 2>(in, p) : launch<T, 6, 1, 2>(in, p);
 }
 
 Product product_of(const GateOptions& options) {
@@ -88,6 +96,7 @@ Product product_of(const GateOptions& options) {
           .second = 0,
           .share = 0,
           .stages = 0,
+          .settled = false,
           .activation = Activation::none,
           .gate = Gate::liglu,
           .unit = GateUnit(options)};
@@ -101,6 +110,7 @@ bool linear_weight_slabs(const LinearForward& args) {
   Product p = product_of({});
   p.z = args.z.defined() ? args.z.raw() : nullptr;
   p.activation = args.activation;
+  p.settled = args.settled;
   return args.x.dtype() == DType::bf16 ? launch_linear<__nv_bfloat16>(in, p) : launch_linear<__half>(in, p);
 }
 
@@ -109,22 +119,30 @@ bool gated_linear_weight_slabs(const GatedLinearForward& args) {
   if (!is_supported(in, kFewRows) || args.options.interleaved) return false;
   Product p = product_of(args.options);
   p.gate = args.gate;
-  return args.x.dtype() == DType::bf16 ? launch<__nv_bfloat16, 4, 1, 2>(in, p) : launch<__half, 4, 1, 2>(in, p);
+  p.settled = args.settled;
+  return args.x.dtype() == DType::bf16 ? launch_gated<__nv_bfloat16>(in, p) : launch_gated<__half>(in, p);
 }
 
-bool prefers_weight_slabs(const LinearForward& args) {
+namespace {
+
+bool prefers_linear(const Tensor& weight, int64_t rows) {
   constexpr int64_t kLarge = int64_t{3} << 20;  // elements; below, launch latency decides
   constexpr int64_t kManyOutputs = 12288;       // enough waves for the last one to matter little
-  const int64_t rows = args.x.dim(0);
-  if (rows < 2 || args.weight.numel() < kLarge || args.weight.dim(1) < 1024) return false;
-  if (rows > 32) return is_one_wave(args.weight, 16);
-  return is_one_wave(args.weight, 32) || (rows <= kFewRows && args.weight.dim(0) >= kManyOutputs);
+  if (rows < 2 || weight.numel() < kLarge || weight.dim(1) < 1024) return false;
+  if (rows > 32) return is_one_wave(weight, 16);
+  return is_one_wave(weight, 32) || (rows <= kFewRows && weight.dim(0) >= kManyOutputs);
 }
 
-bool prefers_weight_slabs(const GatedLinearForward& args) {
+bool prefers_gated(const Tensor& weight, int64_t rows) {
   constexpr int64_t kLarge = int64_t{16} << 20;  // elements; few_rows is as fast below, and from kHuge on
   constexpr int64_t kHuge = int64_t{32} << 20;
-  return args.x.dim(0) >= 2 && args.weight.numel() >= kLarge && args.weight.numel() < kHuge;
+  return rows >= 2 && weight.numel() >= kLarge && weight.numel() < kHuge;
 }
+
+}  // namespace
+
+bool prefers_weight_slabs(const LinearForward& args) { return prefers_linear(args.weight, args.x.dim(0)); }
+
+bool prefers_weight_slabs(const GatedLinearForward& args) { return prefers_gated(args.weight, args.x.dim(0)); }
 
 }  // namespace lamina::ops::cuda

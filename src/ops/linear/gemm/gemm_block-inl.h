@@ -103,15 +103,17 @@ void multiply_block(const Plan<E>& plan, const Pass<E>& pass, NextRows<E>& next)
   }
 }
 
-/// Multiplies a block of rows with columns [begin, end) of a chunk, packed at `columns`.
+/// Multiplies a block of rows with columns [begin, end) of a chunk, packed at `columns`. `has_rows` tells that this
+/// thread's last call of the chunk packed the same rows.
 template <class E>
-void run_block(const Plan<E>& plan, const Chunk<E>& chunk, int64_t row, int64_t begin, int64_t end, const E* columns) {
+void run_block(const Plan<E>& plan, const Chunk<E>& chunk, int64_t row, int64_t begin, int64_t end, const E* columns,
+               bool has_rows) {
   using T = SumOf<E>;
   const FusedGemm<T>& p = *plan.product;
   const int64_t row_end = std::min(plan.product->m, row + kBlockRows);
   E* packed_rows = chunk.packed_rows != nullptr ? chunk.packed_rows + row * chunk.depth
                                                 : gemm_scratch<E>(GemmScratch::rows, kBlockRows * chunk.depth);
-  if (chunk.packed_rows == nullptr) pack_rows(plan, chunk, row, row_end, {0, chunk.depth}, packed_rows);
+  if (chunk.packed_rows == nullptr && !has_rows) pack_rows(plan, chunk, row, row_end, {0, chunk.depth}, packed_rows);
   NextRows<E> next;
   if (plan.direct) {
     const E* rows = static_cast<const E*>(p.a.data);

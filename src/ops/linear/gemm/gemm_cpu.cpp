@@ -25,29 +25,31 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-/// Runs body(task) for all tasks. Each thread starts with a contiguous share, the same in every product, then steals
-/// from others. Rows written by one product are thus mostly read by the same core in the next one, which matters if
-/// cores do not share their caches.
+/// Runs body(task, last) for all tasks; `last` is a number that a thread keeps between its tasks, −1 at first. Each
+/// thread starts with a contiguous share, the same in every product, then steals from others. Rows written by one
+/// product are thus mostly read by the same core in the next one, which matters if cores do not share their caches.
 template <class F>
 void each_task(const Threads& threads, bool serial, int64_t tasks, const F& body) {
   const int64_t shares = serial ? 1 : std::min<int64_t>(threads.count(), tasks);
   if (shares <= 1) {
-    for (int64_t task = 0; task < tasks; ++task) body(task);
+    int64_t last = -1;
+    for (int64_t task = 0; task < tasks; ++task) body(task, last);
     return;
   }
   std::vector<std::atomic<int64_t>> taken(static_cast<size_t>(shares));
   threads.tasks(shares, [&](int64_t own) {
+    int64_t last = -1;
     for (int64_t i = 0; i < shares; ++i) {
       const int64_t share = (own + i) % shares;
       const int64_t begin = share * tasks / shares;
       const int64_t end = (share + 1) * tasks / shares;
       auto& count = taken[static_cast<size_t>(share)];
-      for (int64_t task = begin + count++; task < end; task = begin + count++) body(task);
+      for (int64_t task = begin + count++; task < end; task = begin + count++) body(task, last);
     }
   });
 }
 
-/// One operand of a chunk split into packing tasks: along k if whole rows should be read, else across it.
+/// One operand of a chunk split into packing tasks, each a range of rows or columns and a part of k.
 struct PackTasks {
   int64_t extent, step;
   int64_t depth, depth_step;
@@ -58,26 +60,42 @@ struct PackTasks {
     return {begin, std::min(depth, begin + depth_step)};
   }
 };
-inline PackTasks pack_tasks(bool shared, bool across, int64_t extent, int64_t step, int64_t depth) {
+/// How far packing is split: `most` to `fewest` panels of `panel` rows or columns per task.
+struct PackPanels {
+  int64_t panel, fewest, most;
+};
+/// Tasks that read long stretches, split further until each thread has two. Packing only moves numbers, so the split
+/// may depend on the number of threads.
+inline PackTasks pack_tasks(bool shared, bool across, int64_t extent, PackPanels of, int64_t depth, int64_t threads) {
   if (!shared) return {0, 1, 0, 1};
-  return across ? PackTasks{extent, 4 * step, depth, kPackTaskDepth} : PackTasks{extent, step, depth, depth};
+  PackTasks tasks{extent, of.most * of.panel, depth, across ? kPackTaskDepth : depth};
+  const auto suffice = [&] { return tasks.count() >= 2 * threads; };
+  while (!suffice() && tasks.step > of.fewest * of.panel) tasks.step /= 2;
+  if (!suffice()) tasks.depth_step = std::min(tasks.depth_step, kPackTaskDepth);
+  while (!suffice() && tasks.depth_step > kMinPackDepth) {
+    tasks.depth_step = std::max(kMinPackDepth, round_up(tasks.depth_step / 2, kTileSide));  // whole tiles
+  }
+  return tasks;
 }
 
 /// Packs the panels that the tasks of a chunk share.
 template <class E>
 void pack_shared(const Threads& threads, const Plan<E>& plan, const Chunk<E>& chunk, bool serial) {
-  const PackTasks columns = pack_tasks(chunk.packed_columns != nullptr, !plan.product->b.transpose,
-                                       chunk.column_end - chunk.column, 8 * kTileColumns<E>, chunk.depth);
+  const FusedGemm<SumOf<E>>& p = *plan.product;
+  const PackPanels column_panels{kTileColumns<E>, p.b.transpose ? 1 : 4, p.b.transpose ? 8 : 32};
+  const PackPanels row_panels{kBlockRows, 1, p.a.transpose ? 4 : 1};
+  const PackTasks columns = pack_tasks(chunk.packed_columns != nullptr, !p.b.transpose, chunk.column_end - chunk.column,
+                                       column_panels, chunk.depth, threads.count());
   const PackTasks rows =
-      pack_tasks(chunk.packed_rows != nullptr, plan.product->a.transpose, plan.product->m, kBlockRows, chunk.depth);
-  each_task(threads, serial, columns.count() + rows.count(), [&](int64_t task) HWY_ATTR {
+      pack_tasks(chunk.packed_rows != nullptr, p.a.transpose, p.m, row_panels, chunk.depth, threads.count());
+  each_task(threads, serial, columns.count() + rows.count(), [&](int64_t task, int64_t& /*last*/) HWY_ATTR {
     if (task < columns.count()) {
       const int64_t begin = cut_columns(chunk, chunk.column + columns.first(task));
       pack_columns(plan, chunk, begin, cut_columns(chunk, begin + columns.step), columns.part(task),
                    chunk.packed_columns + (begin - chunk.column) * chunk.depth);
     } else {
       const int64_t row = rows.first(task - columns.count());
-      pack_rows(plan, chunk, row, std::min(plan.product->m, row + rows.step), rows.part(task - columns.count()),
+      pack_rows(plan, chunk, row, std::min(p.m, row + rows.step), rows.part(task - columns.count()),
                 chunk.packed_rows + row * chunk.depth);
     }
   });
@@ -88,7 +106,7 @@ void run_chunk(const Threads& threads, const Plan<E>& plan, const Chunk<E>& chun
   const bool serial = plan.product->m * plan.product->n * plan.product->k < kSerialWork;
   pack_shared(threads, plan, chunk, serial);
   const int64_t parts = ceil_div(chunk.column_end - chunk.column, plan.task_columns);
-  each_task(threads, serial, ceil_div(plan.product->m, plan.task_rows) * parts, [&](int64_t task) HWY_ATTR {
+  const auto run = [&](int64_t task, int64_t& last) HWY_ATTR {
     std::optional<TileScope> tiles;
     if constexpr (kIsTiled<E>) tiles.emplace(plan.unit);
     const int64_t begin = cut_columns(chunk, chunk.column + task % parts * plan.task_columns);
@@ -102,21 +120,24 @@ void run_chunk(const Threads& threads, const Plan<E>& plan, const Chunk<E>& chun
     }
     const int64_t first = task / parts * plan.task_rows;
     for (int64_t row = first; row < std::min(plan.product->m, first + plan.task_rows); row += kBlockRows) {
-      run_block(plan, chunk, row, begin, end, columns);
+      run_block(plan, chunk, row, begin, end, columns, last == row);
+      last = row;
     }
-  });
+  };
+  each_task(threads, serial, ceil_div(plan.product->m, plan.task_rows) * parts, run);
 }
 
 template <class E>
 void run_blocked(const Threads& threads, const FusedGemm<SumOf<E>>& p, int64_t chunk_depth) {
   const Plan<E> plan = make_plan<E>(p, chunk_depth, threads.count());
   Chunk<E> chunk{};
-  // A single block of rows uses each column once, and a single part of the columns each row: tasks then pack for
-  // themselves, except columns stored across k, which are read in whole rows.
+  // A single block of rows uses each column once: tasks then pack for themselves, except columns stored across k, which
+  // are read in whole rows. Rows along k are packed by their tasks, too: a thread runs the parts of a block one after
+  // the other and packs its rows once.
   if (plan.product->m > kBlockRows || !plan.product->b.transpose) {
     chunk.packed_columns = gemm_scratch<E>(GemmScratch::columns, plan.chunk_columns * plan.chunk_depth);
   }
-  if (plan.task_columns < plan.chunk_columns) {
+  if (plan.task_columns < plan.chunk_columns && plan.product->a.transpose) {
     chunk.packed_rows =
         gemm_scratch<E>(GemmScratch::shared_rows, round_up(plan.product->m, kRowStep<E>) * plan.chunk_depth);
   }

@@ -19,13 +19,15 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
 inline constexpr int64_t kChunkDepth = 1152;     // of k packed at once
-inline constexpr int64_t kPackTaskDepth = 192;   // of k per task when packing across k
+inline constexpr int64_t kPackTaskDepth = 192;   // of k per task when packing across k, and if tasks are few
+inline constexpr int64_t kMinPackDepth = 48;     // whole steps of kPackDepth
 inline constexpr int64_t kChunkBytes = 6 << 20;  // of packed B
 inline constexpr int64_t kBlockRows = kGemmBlockRows;
 inline constexpr int64_t kBlockColumns = 480;    // of C, kept in the L2 cache while k advances
 inline constexpr int64_t kStripeRows = 1536;     // of a narrow C, held in the computing type
 inline constexpr int64_t kTaskBlocks = 8;        // most blocks of kBlockRows per task, processed in order
 inline constexpr int64_t kMinTasks = 16;         // enough for load balance on few threads
+inline constexpr int64_t kTasksPerThread = 4;    // a thread on a busy core then delays the others by a quarter
 inline constexpr int64_t kMinTaskColumns = 96;   // fewer would read A too often
 inline constexpr int64_t kDirectColumns = 160;   // up to here packing A costs more than it saves
 inline constexpr int64_t kSplitKParts = 16;      // parts of a long k, one task each
@@ -73,17 +75,16 @@ int64_t elements_in(int64_t k) {
   return round_up(kIsPair<E> ? ceil_div(k, 2) : k, kDepthStep<E>);
 }
 
-/// Parts into which tasks cut the columns of C, so that all threads are busy: at least two rounds of tasks and a nearly
-/// full last one. An element of C is summed by one task in any case, so its bits do not depend on the number of
-/// threads. An epilogue may reduce over the columns of its block; for these the parts depend only on the sizes.
-inline int64_t column_parts(int64_t row_blocks, int64_t columns, int64_t threads, bool has_epilogue) {
+/// Parts into which tasks cut the columns of C, so that all threads are busy: kTasksPerThread rounds and a nearly full
+/// last one. An element of C is summed by one task in any case, so its bits do not depend on the number of threads.
+inline int64_t column_parts(int64_t row_blocks, int64_t columns, int64_t threads) {
   const int64_t fewest = std::max<int64_t>(1, kMinTasks / row_blocks);
-  if (has_epilogue) return fewest;
-  const int64_t most = std::max(fewest, columns / kMinTaskColumns);
+  const bool few = columns / kMinTaskColumns * row_blocks < 2 * threads;
+  const int64_t most = std::max(fewest, columns / (few ? kMinTaskColumns / 2 : kMinTaskColumns));
   for (int64_t parts = fewest; parts <= most; ++parts) {
     const int64_t tasks = parts * row_blocks;
     const int64_t slots = round_up(tasks, threads);
-    if (tasks >= 2 * threads && 10 * tasks >= 9 * slots) return parts;
+    if (tasks >= kTasksPerThread * threads && 10 * tasks >= 9 * slots) return parts;
   }
   return most;
 }
@@ -100,8 +101,7 @@ Plan<E> make_plan(const FusedGemm<SumOf<E>>& p, int64_t chunk_depth, int64_t thr
   plan.chunk_columns = std::min(round_up(p.n, kTileColumns<E>), std::max(fitting, kTileColumns<E>));
   const int64_t row_blocks = ceil_div(p.m, kBlockRows);
   plan.task_rows = std::clamp<int64_t>(row_blocks / (2 * kMinTasks), 1, kTaskBlocks) * kBlockRows;
-  const bool has_epilogue = static_cast<bool>(p.finish);
-  const int64_t parts = column_parts(ceil_div(p.m, plan.task_rows), plan.chunk_columns, threads, has_epilogue);
+  const int64_t parts = column_parts(ceil_div(p.m, plan.task_rows), plan.chunk_columns, threads);
   plan.task_columns = round_up(ceil_div(plan.chunk_columns, parts), kTileColumns<E>);
   return plan;
 }

@@ -87,17 +87,23 @@ Tensor quantized_gated_linear(const Tensor& x, const QuantizedWeight& weight, co
                "]; expected an even number of rows: gate and up stacked");
   check_gate(op, options);
   const int64_t n = weight.out / 2;
-  const bool one_launch = x.device().kind() == DeviceKind::cuda && x.shape().rows() <= kFewRows &&
-                          !options.interleaved && n % QuantizedWeight::kRows == 0;
+  const int64_t rows = x.shape().rows();
+  const bool fits = x.device().kind() == DeviceKind::cuda && rows <= kMostGatedRows && !options.interleaved &&
+                    n % QuantizedWeight::kRows == 0;
+  QuantizedGatedLinear args;
+  bool one_launch = fits && rows <= kFewRows;
+  if (fits) {
+    args = {product_of(x, weight, bias, x.dtype()), gate, options};
+    args.product.y = Tensor::empty({rows, n}, x.dtype(), x.device());
+    if (!one_launch) LAMINA_LAUNCH_CUDA(quantized_gated_rows, args, one_launch);
+  }
   if (!one_launch) {
     // CPU products are in f32 anyway.
     const DType between = x.device().kind() == DeviceKind::cuda ? x.dtype() : DType::f32;
     return gated_activation(quantized_linear(x.to(between), weight, bias), gate, options).to(x.dtype());
   }
-  QuantizedGatedLinear args{product_of(x, weight, bias, x.dtype()), gate, options};
-  args.product.y = Tensor::empty({x.shape().rows(), n}, x.dtype(), x.device());
   x.device().add_work(work_of(args.product));
-  LAMINA_LAUNCH_CUDA(quantized_gated_linear, args);
+  if (rows <= kFewRows) LAMINA_LAUNCH_CUDA(quantized_gated_linear, args);
   Shape shape = x.shape();
   shape[-1] = n;
   return args.product.y.reshape(shape);

@@ -14,6 +14,23 @@ __device__ void copy_number(uint32_t to, const float* from, bool inside) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(bytes));
 }
 
+/// Copies a tile of queries and their dy to shared memory at `to`, and their base and delta to `numbers`, with
+/// cp.async.
+template <class T, int kD>
+__device__ __forceinline__ void fill_stage(const AttentionParams& p, int b, int head, int q0, uint32_t to,
+                                           const float* numbers) {
+  const Tile<T, kD> queries{to};
+  const Tile<T, kD> dys{to + kStreamedRows * kD * 2};
+  queries.template fill<kStreamedRows, kGradientThreads>(static_cast<const T*>(p.q) + p.q_at.at(b, q0, head),
+                                                         p.q_at.seq, p.seq_q - q0, p.d_qk, p.vectorized);
+  dys.template fill<kStreamedRows, kGradientThreads>(static_cast<const T*>(p.dy) + p.y_at.at(b, q0, head), p.y_at.seq,
+                                                     p.seq_q - q0, p.d_v, p.vectorized);
+  const int t = static_cast<int>(threadIdx.x) % kStreamedRows;
+  const float* from = static_cast<int>(threadIdx.x) < kStreamedRows ? p.base : p.delta;
+  const bool inside = q0 + t < p.seq_q;
+  copy_number(shared_address(numbers + threadIdx.x), from + p.statistics_row(b, head) + (inside ? q0 + t : 0), inside);
+}
+
 template <class T, int kD, ScoreFeatures kWork>
 __global__ __launch_bounds__(kGradientThreads,
                              2) void key_gradient_mma_kernel(const __grid_constant__ AttentionParams p) {
@@ -57,17 +74,7 @@ __global__ __launch_bounds__(kGradientThreads,
   const auto fill = [&](int stage, int n) {
     const int head = kv_head * p.group + n / steps;
     const int q0 = q_begin + n % steps * kStreamedRows;
-    const Tile<T, kD> queries{stages + stage * kStageBytes};
-    const Tile<T, kD> dys{queries.base + kStreamedRows * kD * 2};
-    queries.template fill<kStreamedRows, kGradientThreads>(static_cast<const T*>(p.q) + p.q_at.at(b, q0, head),
-                                                           p.q_at.seq, p.seq_q - q0, p.d_qk, p.vectorized);
-    dys.template fill<kStreamedRows, kGradientThreads>(static_cast<const T*>(p.dy) + p.y_at.at(b, q0, head), p.y_at.seq,
-                                                       p.seq_q - q0, p.d_v, p.vectorized);
-    const int t = static_cast<int>(threadIdx.x) % kStreamedRows;
-    const float* from = static_cast<int>(threadIdx.x) < kStreamedRows ? p.base : p.delta;
-    const bool inside = q0 + t < p.seq_q;
-    copy_number(shared_address(numbers + stage * 2 * kStreamedRows + threadIdx.x),
-                from + p.statistics_row(b, head) + (inside ? q0 + t : 0), inside);
+    fill_stage<T, kD>(p, b, head, q0, stages + stage * kStageBytes, numbers + stage * 2 * kStreamedRows);
   };
 
   AccumulatorTile<kRowTiles, kD / 8> dk;

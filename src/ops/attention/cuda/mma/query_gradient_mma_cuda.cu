@@ -107,6 +107,16 @@ struct BucketSums {
 template <int kRowTiles>
 constexpr int kBucketFloats = kMostMmaBuckets + (2 * kRowTiles + kBlocks - 1) * kDiagonalFloats;
 
+/// Sums the warps' gradients of the T5 bias, in order.
+template <int kRowTiles>
+__device__ __forceinline__ void store_bucket_sums(const AttentionParams& p, const float* bucket_memory, float* out) {
+  for (int n = threadIdx.x; n < p.t5_buckets; n += kGradientThreads) {
+    float sum = 0;
+    for (int w = 0; w < kGradientWarps; ++w) sum += bucket_memory[w * kBucketFloats<kRowTiles> + n];
+    out[n] = sum;
+  }
+}
+
 template <class T, int kD, ScoreFeatures kWork>
 __global__ __launch_bounds__(kGradientThreads,
                              2) void query_gradient_mma_kernel(const __grid_constant__ AttentionParams p) {
@@ -219,12 +229,8 @@ __global__ __launch_bounds__(kGradientThreads,
   cp_async_wait();
   __syncthreads();
   if (kGeneral && p.dt5 != nullptr) {
-    float* out = p.dt5 + ((static_cast<int64_t>(b) * p.n_heads + head_index) * tiles + tile) * p.t5_buckets;
-    for (int n = threadIdx.x; n < p.t5_buckets; n += kGradientThreads) {
-      float sum = 0;
-      for (int w = 0; w < kGradientWarps; ++w) sum += bucket_memory[w * kBucketFloats<kRowTiles> + n];
-      out[n] = sum;
-    }
+    const int64_t row = (static_cast<int64_t>(b) * p.n_heads + head_index) * tiles + tile;
+    store_bucket_sums<kRowTiles>(p, bucket_memory, p.dt5 + row * p.t5_buckets);
   }
   scale_sums<kRowTiles, kD / 8>(dq, p.scale);
   const int row = q0 + warp_row;

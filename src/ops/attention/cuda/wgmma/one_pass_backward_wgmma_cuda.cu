@@ -169,6 +169,41 @@ struct PendingQueryGradient {
   }
 };
 
+/// Loads a tile of queries and dy to shared memory at `to`, and their statistics to `numbers`, by TMA.
+__device__ __forceinline__ void load_queries(const AttentionParams& p, const TmaDescriptors& boxes, const Place& block,
+                                             const QueryTile& tile, uint32_t filled, uint32_t to, uint32_t numbers) {
+  barrier_expect(filled, kStageBytes + 2 * kNumberBytes);
+  tma_load(to, boxes.q, filled, 0, tile.head, tile.q0, block.b);
+  tma_load(to + kTileBytes, boxes.dy, filled, 0, tile.head, tile.q0, block.b);
+  const int64_t row = p.statistics_row(block.b, tile.head) + tile.q0;
+  bulk_copy(numbers, p.base + row, kNumberBytes, filled);
+  bulk_copy(numbers + kNumberBytes, p.delta + row, kNumberBytes, filled);
+}
+
+/// Loads the keys and values of all warpgroups by TMA.
+__device__ __forceinline__ void load_keys(const TmaDescriptors& boxes, const Place& block, uint32_t filled,
+                                          uint32_t keys, uint32_t values) {
+  barrier_expect(filled, 2 * kGroups * kTileBytes);
+  for (int n = 0; n < kGroups; ++n) {
+    tma_load(keys + n * kTileBytes, boxes.k, filled, 0, block.kv_head, block.k0 + n * kTileRows, block.b);
+    tma_load(values + n * kTileBytes, boxes.v, filled, 0, block.kv_head, block.k0 + n * kTileRows, block.b);
+  }
+}
+
+/// Stores 16 rows of dk and dv from key `first` on, through the shared memory at `keys` and `values`.
+template <class T>
+__device__ __forceinline__ void store_key_gradients(const AttentionParams& p, const Place& block, int first,
+                                                    int warp_row, uint32_t keys, uint32_t values,
+                                                    const Accumulator64& dk, const Accumulator64& dv) {
+  const int count = min(block.k0 + kKeys, p.seq_k) - first;
+  store_rows<T, kHeadWidth / 8>(dk, Tile<T, kHeadWidth>{keys}, 0, warp_row,
+                                static_cast<T*>(p.dk) + p.dk_at.at(block.b, first, block.kv_head), p.dk_at.seq, count,
+                                p.d_qk);
+  store_rows<T, kHeadWidth / 8>(dv, Tile<T, kHeadWidth>{values}, 0, warp_row,
+                                static_cast<T*>(p.dv) + p.dv_at.at(block.b, first, block.kv_head), p.dv_at.seq, count,
+                                p.d_v);
+}
+
 template <class T>
 __global__ __launch_bounds__(kThreads, 1) void one_pass_gradient_kernel(const __grid_constant__ AttentionParams p,
                                                                         const __grid_constant__ TmaDescriptors boxes,
@@ -193,16 +228,9 @@ __global__ __launch_bounds__(kThreads, 1) void one_pass_gradient_kernel(const __
   Ring<kStages> loading;
   const auto load = [&] {
     if (threadIdx.x == 0 && iterator.has(coming)) {
-      const uint32_t filled = barriers.filled(loading.index);
       barrier_wait(barriers.free(loading.index), loading.parity ^ 1);
-      barrier_expect(filled, kStageBytes + 2 * kNumberBytes);
-      const uint32_t to = stages + loading.index * kStageBytes;
-      tma_load(to, boxes.q, filled, 0, coming.head, coming.q0, block.b);
-      tma_load(to + kTileBytes, boxes.dy, filled, 0, coming.head, coming.q0, block.b);
-      const int64_t row = p.statistics_row(block.b, coming.head) + coming.q0;
-      const uint32_t number = shared_address(numbers) + loading.index * 2 * kNumberBytes;
-      bulk_copy(number, p.base + row, kNumberBytes, filled);
-      bulk_copy(number + kNumberBytes, p.delta + row, kNumberBytes, filled);
+      load_queries(p, boxes, block, coming, barriers.filled(loading.index), stages + loading.index * kStageBytes,
+                   shared_address(numbers) + loading.index * 2 * kNumberBytes);
     }
     loading.next();
     coming = iterator.next(coming);
@@ -210,11 +238,7 @@ __global__ __launch_bounds__(kThreads, 1) void one_pass_gradient_kernel(const __
   if (threadIdx.x == 0) {
     barriers.begin();
     fence_async_proxy();
-    barrier_expect(barriers.keys(), 2 * kGroups * kTileBytes);
-    for (int n = 0; n < kGroups; ++n) {
-      tma_load(keys + n * kTileBytes, boxes.k, barriers.keys(), 0, block.kv_head, block.k0 + n * kTileRows, block.b);
-      tma_load(values + n * kTileBytes, boxes.v, barriers.keys(), 0, block.kv_head, block.k0 + n * kTileRows, block.b);
-    }
+    load_keys(boxes, block, barriers.keys(), keys, values);
   }
   for (int n = 0; n < kAhead; ++n) load();
   __syncthreads();  // the barriers are initialised
@@ -295,13 +319,8 @@ __global__ __launch_bounds__(kThreads, 1) void one_pass_gradient_kernel(const __
   __syncthreads();  // the keys are no longer read
   scale_sums<1, kHeadWidth / 8>(dk, p.scale);
   angles.rotate_back(dk, own.key, p.seq_k);
-  const int first = group_key + warp_row;
-  store_rows<T, kHeadWidth / 8>(dk, Tile<T, kHeadWidth>{keys + group * kTileBytes}, 0, warp_row,
-                                static_cast<T*>(p.dk) + p.dk_at.at(block.b, first, block.kv_head), p.dk_at.seq,
-                                k1 - first, p.d_qk);
-  store_rows<T, kHeadWidth / 8>(dv, Tile<T, kHeadWidth>{values + group * kTileBytes}, 0, warp_row,
-                                static_cast<T*>(p.dv) + p.dv_at.at(block.b, first, block.kv_head), p.dv_at.seq,
-                                k1 - first, p.d_v);
+  store_key_gradients<T>(p, block, group_key + warp_row, warp_row, keys + group * kTileBytes,
+                         values + group * kTileBytes, dk, dv);
 #endif
 }
 
