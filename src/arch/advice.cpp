@@ -95,7 +95,7 @@ void choices(const ArchSpec& spec, std::vector<Advice>& list) {
   const bool post = block.placement == Placement::post;
   list.push_back({post ? Verdict::look : Verdict::usual, "norm placement",
                   std::string(names_of(block.placement)[static_cast<size_t>(block.placement)]),
-                  "pre-norm needs no warm-up and allows larger learning rates; post-norm becomes unstable with depth"});
+                  "pre-norm allows larger learning rates than post-norm (docs/studies/headline: 0.004 against 0.001)"});
   if (const auto* learned = std::get_if<LearnedPosition>(&spec.position)) {
     list.push_back(
         {Verdict::look, "position", str("learned, ", *learned->length, " rows"),

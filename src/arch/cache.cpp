@@ -25,9 +25,9 @@ void describe(const Attention& a, int64_t /*d_model*/, CacheRow& row) {
   row.kind = heads_kind(a);
   row.per_token =
       static_cast<double>(*a.n_kv_heads) * static_cast<double>(*a.head_dim + rounded_bias_width(a) + *a.v_head_dim);
-  row.largest_count = reach(a.pattern);
+  row.max_tokens = reach(a.pattern);
   if (const auto* xl = std::get_if<TransformerXl>(&*a.position)) {
-    row.largest_count = static_cast<double>(*xl->memory);
+    row.max_tokens = static_cast<double>(*xl->memory);
     row.kind += ", segments";
   }
   if (!std::holds_alternative<FullPattern>(a.pattern)) row.kind += str(", ", kind_of(a.pattern));
@@ -36,7 +36,7 @@ void describe(const Attention& a, int64_t /*d_model*/, CacheRow& row) {
 void describe(const Mla& a, int64_t /*d_model*/, CacheRow& row) {
   row.kind = "latent";
   row.per_token = static_cast<double>(a.kv_lora_rank + a.qk_rope);
-  row.largest_count = reach(a.pattern);
+  row.max_tokens = reach(a.pattern);
 }
 
 void describe(const Mamba& m, int64_t /*d_model*/, CacheRow& row) {
@@ -79,7 +79,7 @@ void describe(const NoMixer& /*m*/, int64_t /*d_model*/, CacheRow& row) { row.ki
 
 double CacheRow::at(int64_t length) const {
   auto tokens = static_cast<double>(length);
-  if (largest_count > 0) tokens = std::min(tokens, largest_count);
+  if (max_tokens > 0) tokens = std::min(tokens, max_tokens);
   return static_cast<double>(layers) * (constant + per_token * tokens);
 }
 

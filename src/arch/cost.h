@@ -30,9 +30,9 @@ struct CacheRow {
   std::string where;  ///< layers[0].pattern[1]
   std::string kind;   ///< "multi-head", "grouped-query 4:1", "multi-query", "latent", "state"; with its pattern
   int64_t layers = 0;
-  double per_token = 0;      ///< elements per token and layer, until the window is full
-  double largest_count = 0;  ///< tokens after which the cache stops growing; 0: never
-  double constant = 0;       ///< elements independent of the length
+  double per_token = 0;   ///< elements per token and layer, until the window is full
+  double max_tokens = 0;  ///< tokens after which the cache stops growing; 0: never
+  double constant = 0;    ///< elements independent of the length
   /// Elements in all layers of the row for one sequence of this length.
   double at(int64_t length) const;
 };

@@ -53,7 +53,7 @@ Json cache_json(const Plan& plan) {
                     {"kind", row.kind},
                     {"layers", row.layers},
                     {"bytes_per_token", row.per_token * static_cast<double>(row.layers) * bytes},
-                    {"longest", row.largest_count},
+                    {"longest", row.max_tokens},
                     {"bytes_constant", row.constant * static_cast<double>(row.layers) * bytes},
                     {"bytes_at_length", row.at(plan.options.length) * bytes}});
   }

@@ -56,8 +56,7 @@ std::string cache_table(const Plan& plan) {
     per_token += adds;
     whole += holds;
     const std::string kind =
-        row.kind +
-        (row.largest_count > 0 ? str(", at most ", with_commas(static_cast<int64_t>(row.largest_count))) : "");
+        row.kind + (row.max_tokens > 0 ? str(", at most ", with_commas(static_cast<int64_t>(row.max_tokens))) : "");
     text += line("  %-24s %-32s %8s %14s %14s", row.where.c_str(), kind.c_str(), with_commas(row.layers).c_str(),
                  short_bytes(adds).c_str(), short_bytes(holds).c_str());
   }

@@ -1,6 +1,7 @@
 #include "lamina/arch/tensor_shards.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "lamina/arch/layers.h"
 
@@ -22,6 +23,18 @@ struct Divide {
     const int64_t kv = *a.n_kv_heads;
     a.n_heads = own_units(a.n_heads, kv, ranks, rank);
     a.n_kv_heads = own_units(kv, kv, ranks, rank);
+  }
+  void operator()(Mamba& m) const { m.d_inner = own_units(*m.d_inner, 1, ranks, rank); }
+  void operator()(Mamba2& m) const {
+    const int64_t heads = *m.d_inner / m.head_dim;
+    const int64_t own = own_units(heads, m.groups, ranks, rank);
+    m.norm_groups = std::max<int64_t>(1, m.norm_groups * own / heads);
+    m.d_inner = own * m.head_dim;
+    m.groups = own_units(m.groups, m.groups, ranks, rank);
+  }
+  void operator()(AttentionMamba2& m) const {
+    (*this)(m.attention);
+    (*this)(m.mamba2);
   }
   void operator()(Mla& a) const { a.n_heads = own_units(a.n_heads, 1, ranks, rank); }
   void operator()(PlainFfn& f) const { f.d_ff = own_units(*f.d_ff, 1, ranks, rank); }
@@ -47,14 +60,19 @@ bool uses_shared_positions(const ArchSpec& spec, const UnitRange& layers) {
 }
 
 /// Whether a pipeline stage holds a weight outside the layers.
-bool stage_holds(const ArchSpec& spec, const std::string& name, int stages, int stage) {
-  const bool first = stage == 0;
-  const bool last = stage + 1 == stages;
+bool stage_holds(const ArchSpec& spec, const std::string& name, const PipelineStage& stage) {
+  const bool first = stage.is_first();
+  const bool last = stage.is_last();
   if (name == "embedding.weight") return first || (last && spec.head.tied);
   if (name.starts_with("embedding.")) return first;
   if (!name.starts_with("position.")) return last;
   if (std::holds_alternative<LearnedPosition>(spec.position)) return first;
-  return uses_shared_positions(spec, stage_layers(static_cast<int64_t>(layer_blocks(spec).size()), stages, stage));
+  const auto layers = static_cast<int64_t>(layer_blocks(spec).size());
+  bool uses = false;
+  for (int chunk = 0; chunk < stage.chunks; ++chunk) {
+    uses = uses || uses_shared_positions(spec, chunk_layers(layers, stage, chunk));
+  }
+  return uses;
 }
 
 /// A rank's part of a weight, without what other ranks hold.
@@ -81,8 +99,30 @@ Shard part_of(const Weight& weight, const ModelGrid& grid, int rank) {
   return shard;
 }
 
+Shard shard_of(const Weight& weight, const ModelGrid& grid, int rank, const std::vector<bool>& stages);
+
+/// A rank's parts of all sections of a weight.
+Shard sectioned_shard(const Weight& weight, const ModelGrid& grid, int rank, const std::vector<bool>& stages) {
+  Shard all;
+  all.whole_shape = weight.shape;
+  int64_t first = 0;
+  for (const Division::Section& section : weight.division.sections) {
+    Weight part = weight;
+    part.shape[0] = section.rows;
+    part.division = divided_rows(section.units, section.groups);
+    Shard shard = shard_of(part, grid, rank, stages);
+    shard.whole_shape = weight.shape;
+    shard.begin += first;
+    first += section.rows;
+    all.count += shard.count;
+    all.sections.push_back(std::move(shard));
+  }
+  return all;
+}
+
 /// A rank's part of a weight on the given stages.
 Shard shard_of(const Weight& weight, const ModelGrid& grid, int rank, const std::vector<bool>& stages) {
+  if (weight.division.kind == Division::Kind::sections) return sectioned_shard(weight, grid, rank, stages);
   Shard shard = part_of(weight, grid, rank);
   if (!stages[static_cast<size_t>(grid.stage_of(rank))]) shard.count = 0;
   if (shard.count == 0) return shard;
@@ -136,12 +176,28 @@ struct Check {
     if (std::holds_alternative<LongformerPattern>(a.pattern)) missing("mixer.pattern", "longformer");
   }
   void operator()(const Mla& a) const { enough("mixer.n_heads", a.n_heads); }
-  void operator()(const Mamba& /*m*/) const { missing("mixer", "mamba"); }
-  void operator()(const Mamba2& /*m*/) const { missing("mixer", "mamba2"); }
+  void operator()(const Mamba& m) const { enough("mixer.d_inner", *m.d_inner); }
+  void operator()(const Mamba2& m) const {
+    const int64_t heads = *m.d_inner / m.head_dim;
+    if (heads < ranks || (m.groups < ranks && (ranks % m.groups != 0 || heads / m.groups < ranks / m.groups))) {
+      note("mixer.groups", str(heads, " heads in ", m.groups, " groups for ", ranks, " tensor-parallel ranks"),
+           "ranks share whole groups, or the heads of a group: give a divisor or a multiple of the groups");
+    }
+    if (m.norm != GatedNorm::none &&
+        (m.norm_groups % ranks != 0 || heads % ranks != 0 || (m.groups % ranks != 0 && m.groups > ranks))) {
+      note("mixer.norm_groups",
+           str("a norm over ", m.norm_groups, m.norm_groups == 1 ? " group" : " groups", " of channels for ", ranks,
+               " tensor-parallel ranks"),
+           "a rank computes the norm of its own channels: give a multiple of the ranks, or norm none");
+    }
+  }
   void operator()(const S4d& /*m*/) const { missing("mixer", "s4d"); }
   void operator()(const ShortConv& /*m*/) const { missing("mixer", "short_conv"); }
   void operator()(const RgLru& /*m*/) const { missing("mixer", "rg_lru"); }
-  void operator()(const AttentionMamba2& /*m*/) const { missing("mixer", "attention_mamba2"); }
+  void operator()(const AttentionMamba2& m) const {
+    (*this)(m.attention);
+    (*this)(m.mamba2);
+  }
   void operator()(const NoMixer& /*m*/) const {}
   void operator()(const PlainFfn& f) const { enough("ffn.d_ff", *f.d_ff); }
   void operator()(const GatedFfn& f) const { enough("ffn.d_ff", *f.d_ff); }
@@ -194,23 +250,32 @@ UnitRange stage_layers(int64_t layers, int stages, int stage) {
   return {stage * layers / stages, (stage + 1) * layers / stages};
 }
 
+UnitRange chunk_layers(int64_t layers, const PipelineStage& stage, int chunk) {
+  return stage_layers(layers, stage.count * stage.chunks, chunk * stage.count + stage.index);
+}
+
 Shards weight_shards(const ArchSpec& spec, const ModelGrid& grid, int rank) {
   Shards shards;
-  const auto add = [&](const std::string& prefix, const Weight& weight, const auto& held_by) {
+  using HeldBy = std::function<bool(const PipelineStage&)>;
+  const auto add = [&](const std::string& prefix, const Weight& weight, const HeldBy& held_by) {
     std::vector<bool> stages;
-    for (int stage = 0; stage < grid.stages; ++stage) stages.push_back(held_by(stage));
+    for (int stage = 0; stage < grid.stages; ++stage) stages.push_back(held_by({stage, grid.stages, grid.chunks}));
     shards.emplace(prefix + weight.name, shard_of(weight, grid, rank, stages));
   };
   for (const Weight& weight : outer_weights(spec)) {
-    add("", weight, [&](int stage) { return stage_holds(spec, weight.name, grid.stages, stage); });
+    add("", weight, [&](const PipelineStage& stage) { return stage_holds(spec, weight.name, stage); });
   }
   const std::vector<const Block*> blocks = layer_blocks(spec);
   const auto layers = static_cast<int64_t>(blocks.size());
   for (int64_t layer = 0; layer < layers; ++layer) {
     for (const Weight& weight : block_weights(spec, *blocks[static_cast<size_t>(layer)])) {
-      add(str("layers.", layer, "."), weight, [&](int stage) {
-        const UnitRange own = stage_layers(layers, grid.stages, stage);
-        return own.begin <= layer && layer < own.end;
+      add(str("layers.", layer, "."), weight, [&](const PipelineStage& stage) {
+        bool holds = false;
+        for (int chunk = 0; chunk < stage.chunks; ++chunk) {
+          const UnitRange own = chunk_layers(layers, stage, chunk);
+          holds = holds || (own.begin <= layer && layer < own.end);
+        }
+        return holds;
       });
     }
   }
@@ -270,7 +335,7 @@ std::vector<Problem> expert_parallel_problems(const ArchSpec& spec, int64_t rank
   return problems;
 }
 
-std::vector<Problem> pipeline_problems(const ArchSpec& spec, int64_t stages) {
+std::vector<Problem> pipeline_problems(const ArchSpec& spec, int64_t stages, int64_t chunks) {
   if (stages == 1) return {};
   if (spec.encoder) {
     return {{"pipeline", "encoder", "pipeline stages cannot divide an encoder–decoder yet", "use layout.pp=1"}};
@@ -279,9 +344,10 @@ std::vector<Problem> pipeline_problems(const ArchSpec& spec, int64_t stages) {
     return {{"pipeline", "retrieval", "pipeline stages cannot divide a model with retrieval yet", "use layout.pp=1"}};
   }
   const auto layers = static_cast<int64_t>(layer_blocks(spec).size());
-  if (layers >= stages) return {};
-  return {{"pipeline", "layers", str(layers, " layers for ", stages, " pipeline stages"),
-           str("use at most ", layers, " stages")}};
+  if (layers >= stages * chunks) return {};
+  const std::string of_chunks = chunks > 1 ? str(" of ", chunks, " chunks") : "";
+  return {{"pipeline", "layers", str(layers, " layers for ", stages, " pipeline stages", of_chunks),
+           chunks > 1 ? str("use at most ", layers, " chunks in all") : str("use at most ", layers, " stages")}};
 }
 
 }  // namespace lamina::arch

@@ -13,6 +13,7 @@ struct ModelGrid {
   int tensor = 1;         ///< tensor parallel: ranks that share heads, columns of feed-forwards and the vocabulary
   int experts = 1;        ///< expert parallel: ranks that share the experts; everything else each holds itself
   int stages = 1;         ///< pipeline parallel: stages of consecutive layers
+  int chunks = 1;         ///< interleaved pipeline: groups of consecutive layers on each stage
   bool sequence = false;  ///< sequence parallel: tensor-parallel ranks share the tokens between sublayers
 
   int size() const { return tensor * experts * stages; }  ///< number of ranks
@@ -26,6 +27,7 @@ struct ModelGrid {
 struct PipelineStage {
   int index = 0;
   int count = 1;
+  int chunks = 1;                                      ///< groups of layers on the stage (arXiv:2104.04473, §2.2)
   bool is_first() const { return index == 0; }         ///< has the embedding
   bool is_last() const { return index + 1 == count; }  ///< has the head
 };
@@ -50,6 +52,9 @@ struct Shard {
   /// Whether expert-parallel ranks hold different parts: of tokens of all of them. Else each has the same part.
   bool by_experts = false;
   int first_copy = 0;  ///< the lowest rank of the grid with the same part, whatever its tokens
+  /// Parts of several sections of dimension 0 (Division::Kind::sections), in order; the rank holds them together as one
+  /// tensor of `count` rows. Each has its own `begin`, in the whole weight, and its own holders. Empty: one part.
+  std::vector<Shard> sections = {};
 
   /// Shape of the part.
   std::vector<int64_t> shape() const;
@@ -77,10 +82,15 @@ UnitRange expert_range(int64_t experts, int ranks, int rank);
 /// Layers [begin, end) of `layers` that a pipeline stage holds. The first stage also has the embedding, the last one
 /// the final norm and the head.
 UnitRange stage_layers(int64_t layers, int stages, int stage);
+/// Layers of a chunk of a stage. Chunk c of stage s is number c · stages + s of all chunks, in the order of the layers.
+UnitRange chunk_layers(int64_t layers, const PipelineStage& stage, int chunk);
 
 /// Why `ranks` tensor-parallel ranks cannot compute the resolved architecture; empty if they can.
 std::vector<Problem> tensor_parallel_problems(const ArchSpec& spec, int64_t ranks);
 std::vector<Problem> expert_parallel_problems(const ArchSpec& spec, int64_t ranks);  ///< see tensor_parallel_problems()
-std::vector<Problem> pipeline_problems(const ArchSpec& spec, int64_t stages);        ///< see tensor_parallel_problems()
+/// The same for pipeline stages with `chunks` groups of layers each.
+std::vector<Problem> pipeline_problems(const ArchSpec& spec, int64_t stages, int64_t chunks = 1);
+/// Why `ranks` context-parallel ranks cannot share the positions of sequences; empty if they can.
+std::vector<Problem> context_parallel_problems(const ArchSpec& spec, int64_t ranks);
 
 }  // namespace lamina::arch

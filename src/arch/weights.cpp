@@ -71,32 +71,39 @@ void add(WeightList& list, const Mla& a, int64_t d_model) {
 }
 
 void add(WeightList& list, const Mamba& m, int64_t d_model) {
-  list.linear("mixer.in", "ssm in", 2 * *m.d_inner, d_model, m.bias);
-  list.table("mixer.conv.weight", "ssm conv", {*m.d_inner, m.conv});
-  if (m.conv_bias) list.table("mixer.conv.bias", "ssm conv", {*m.d_inner});
-  list.linear("mixer.x", "ssm dt B C", *m.dt_rank + 2 * m.state, *m.d_inner, false);
+  const Division by_channel = divided_rows(*m.d_inner);
+  const Division::Section channels{*m.d_inner, *m.d_inner};
+  list.linear("mixer.in", "ssm in", 2 * *m.d_inner, d_model, m.bias, divided_sections({channels, channels}));
+  list.table("mixer.conv.weight", "ssm conv", {*m.d_inner, m.conv}, by_channel);
+  if (m.conv_bias) list.table("mixer.conv.bias", "ssm conv", {*m.d_inner}, by_channel);
+  list.linear("mixer.x", "ssm dt B C", *m.dt_rank + 2 * m.state, *m.d_inner, false, divided_columns(*m.d_inner));
   if (m.norm) {
     list.norm("mixer.dt_norm", "ssm norms", *m.norm, *m.dt_rank);
     list.norm("mixer.b_norm", "ssm norms", *m.norm, m.state);
     list.norm("mixer.c_norm", "ssm norms", *m.norm, m.state);
   }
-  list.linear("mixer.dt", "ssm dt B C", *m.d_inner, *m.dt_rank, true);
-  list.table("mixer.a_log", "ssm A D", {*m.d_inner, m.state});
-  list.table("mixer.d", "ssm A D", {*m.d_inner});
-  list.linear("mixer.out", "ssm out", d_model, *m.d_inner, m.bias);
+  list.linear("mixer.dt", "ssm dt B C", *m.d_inner, *m.dt_rank, true, by_channel);
+  list.table("mixer.a_log", "ssm A D", {*m.d_inner, m.state}, by_channel);
+  list.table("mixer.d", "ssm A D", {*m.d_inner}, by_channel);
+  list.linear("mixer.out", "ssm out", d_model, *m.d_inner, m.bias, divided_columns(*m.d_inner));
 }
 
 void add(WeightList& list, const Mamba2& m, int64_t d_model) {
   const int64_t heads = *m.d_inner / m.head_dim;
   const int64_t joined = *m.d_inner + 2 * m.groups * m.state;
-  list.linear("mixer.in", "ssm in", *m.d_inner + joined + heads, d_model, m.bias);
-  list.table("mixer.conv.weight", "ssm conv", {joined, m.conv});
-  if (m.conv_bias) list.table("mixer.conv.bias", "ssm conv", {joined});
-  list.table("mixer.dt_bias", "ssm dt A D", {heads});
-  list.table("mixer.a_log", "ssm dt A D", {heads});
-  list.table("mixer.d", "ssm dt A D", {heads});
-  if (m.norm != GatedNorm::none) list.table("mixer.norm.weight", "ssm norm", {*m.d_inner});
-  list.linear("mixer.out", "ssm out", d_model, *m.d_inner, m.bias);
+  const Division by_head = divided_rows(heads, m.groups);
+  const Division::Section channels{*m.d_inner, heads, m.groups};
+  const Division::Section shared{m.groups * m.state, m.groups, m.groups};  // B or C: as KV heads
+  const Division convolved = divided_sections({channels, shared, shared});
+  list.linear("mixer.in", "ssm in", *m.d_inner + joined + heads, d_model, m.bias,
+              divided_sections({channels, channels, shared, shared, {heads, heads, m.groups}}));
+  list.table("mixer.conv.weight", "ssm conv", {joined, m.conv}, convolved);
+  if (m.conv_bias) list.table("mixer.conv.bias", "ssm conv", {joined}, convolved);
+  list.table("mixer.dt_bias", "ssm dt A D", {heads}, by_head);
+  list.table("mixer.a_log", "ssm dt A D", {heads}, by_head);
+  list.table("mixer.d", "ssm dt A D", {heads}, by_head);
+  if (m.norm != GatedNorm::none) list.table("mixer.norm.weight", "ssm norm", {*m.d_inner}, by_head);
+  list.linear("mixer.out", "ssm out", d_model, *m.d_inner, m.bias, divided_columns(heads, m.groups));
 }
 
 void add(WeightList& list, const S4d& m, int64_t d_model) {
