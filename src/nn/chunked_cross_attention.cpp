@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "lamina/nn/neighbour_encoder.h"
-#include "lamina/nn/position_tables.h"
-#include "lamina/ops/attention/attention.h"
 #include "lamina/ops/elementwise/concat.h"
 
 namespace lamina::nn {
@@ -14,18 +12,11 @@ Tensor zeros_like_tokens(const Tensor& x, int64_t tokens) {
   return Tensor::zeros({x.dim(0), tokens, x.dim(2)}, x.dtype(), x.device());
 }
 
-ForwardContext tokens_at(int64_t batch, int64_t seq, int64_t offset) {
-  ForwardContext pass;
-  pass.batch = batch;
-  pass.seq = seq;
-  pass.offset = offset;
-  return pass;
-}
-
 }  // namespace
 
-/// What later tokens need of the chunks so far. A pass at offset 0 empties it. As long as no neighbours were given,
-/// rows may be truncated and differ in length, as those of a plain decoder; then it forgets the states.
+/// States of the unfinished chunk, and the keys and values of the last finished chunk's neighbours. A pass at offset 0
+/// empties the cache. Until neighbours are given, rows may be truncated and differ in length, as in a plain decoder;
+/// truncating drops the states.
 class ChunkedCrossAttention::Cache final : public LayerCache {
  public:
   int64_t bytes() const override {
@@ -49,25 +40,14 @@ class ChunkedCrossAttention::Cache final : public LayerCache {
     return std::make_unique<Cache>();
   }
 
-  Tensor states;  ///< [batch, n < chunk, d_model]: x of the chunk that is not complete; only in the first layer
-  Keys keys;      ///< of the last complete chunk of each row; undefined: it has no neighbours
+  Tensor states;   ///< [batch, n < chunk, d_model]: x of the chunk that is not complete; only in the first layer
+  CrossKeys keys;  ///< of the last complete chunk of each row; undefined: it has no neighbours
 };
 
 ChunkedCrossAttention::ChunkedCrossAttention(const arch::ArchSpec& spec, const arch::CrossAttention& cross,
                                              const ParameterFactory& make, PositionTables& positions)
-    : spec_(cross),
-      retrieval_(*spec.retrieval),
-      q_(cross.n_heads * *cross.head_dim, spec.d_model, cross.bias.q, make.at("q")),
-      kv_("kv",
-          {{"k", *cross.n_kv_heads * *cross.head_dim, cross.bias.k},
-           {"v", *cross.n_kv_heads * *cross.head_dim, cross.bias.v}},
-          *cross.d_source, make),
-      o_(spec.d_model, cross.n_heads * *cross.head_dim, cross.bias.o, make.at("o"), Linear::Ends::in_residual),
-      rotary_(nullptr) {
-  if (const auto* rope = std::get_if<arch::Rope>(&*cross.position)) rotary_ = &positions.rotary(*rope);
-  add_child("q", q_);
-  add_child("", kv_);
-  add_child("o", o_);
+    : retrieval_(*spec.retrieval), projections_(spec, cross, make, positions) {
+  add_child("", projections_);
 }
 
 std::unique_ptr<LayerCache> ChunkedCrossAttention::make_cache() const { return std::make_unique<Cache>(); }
@@ -101,19 +81,7 @@ void ChunkedCrossAttention::encode(const Tensor& x, ForwardContext& pass, Cache*
     neighbours.states = neighbours.encoder->forward(neighbours.ids, states, pass);
 }
 
-ChunkedCrossAttention::Keys ChunkedCrossAttention::keys_of(const Tensor& states) const {
-  const std::vector<Tensor> parts = kv_.forward_parts(states);
-  const int64_t chunks = states.dim(0);
-  const int64_t n = retrieval_.neighbours;
-  const auto by_head = [&](const Tensor& part, int64_t rows) {
-    return part.reshape({rows, chunks * states.dim(1) / rows, *spec_.n_kv_heads, *spec_.head_dim});
-  };
-  if (rotary_ == nullptr) return {by_head(parts[0], chunks), by_head(parts[1], chunks)};
-  const Tensor turned = rotary_->rotate(by_head(parts[0], chunks * n), tokens_at(chunks * n, retrieval_.length, 0));
-  return {by_head(turned, chunks), by_head(parts[1], chunks)};
-}
-
-ChunkedCrossAttention::Keys ChunkedCrossAttention::last_of(const Keys& keys, int64_t rows) {
+CrossKeys ChunkedCrossAttention::last_of(const CrossKeys& keys, int64_t rows) {
   const auto last = [rows](const Tensor& x) {
     const int64_t chunks = x.dim(0) / rows;
     const Shape one{rows, x.dim(1), x.dim(2), x.dim(3)};
@@ -123,20 +91,14 @@ ChunkedCrossAttention::Keys ChunkedCrossAttention::last_of(const Keys& keys, int
   return {last(keys.k), last(keys.v)};
 }
 
-Tensor ChunkedCrossAttention::attend(const Tensor& x, int64_t place, const Keys& keys, ForwardContext& pass) const {
-  Tensor q = q_.forward(x).reshape({x.dim(0), x.dim(1), spec_.n_heads, *spec_.head_dim});
-  if (rotary_ != nullptr) q = rotary_->rotate(q, tokens_at(x.dim(0), x.dim(1), retrieval_.chunk - 1 + place));
-  ops::AttentionOptions options{.causal = false, .scale = *spec_.scale};
-  if (pass.training && pass.dropout.attention > 0.0) {
-    options.dropout = pass.dropout.attention;
-    options.dropout_key = pass.draw();
-  }
-  const Tensor y = ops::attention(q, keys.k, keys.v, options);
-  return o_.forward(y.reshape({x.dim(0), x.dim(1), spec_.n_heads * *spec_.head_dim}));
+Tensor ChunkedCrossAttention::attend(const Tensor& x, int64_t place, const CrossKeys& keys,
+                                     ForwardContext& pass) const {
+  const Tensor q = projections_.queries(x, retrieval_.chunk - 1 + place);
+  return projections_.output(projections_.attend(q, keys, pass), x.dim(0), x.dim(1));
 }
 
 /// x [batch, tokens, d_model] begins with a chunk's last token. `keys` are of batch · chunks chunks.
-Tensor ChunkedCrossAttention::attend_new_chunks(const Tensor& x, const Keys& keys, ForwardContext& pass) const {
+Tensor ChunkedCrossAttention::attend_new_chunks(const Tensor& x, const CrossKeys& keys, ForwardContext& pass) const {
   const int64_t chunks = keys.k.dim(0) / x.dim(0);
   const int64_t tokens = x.dim(1);
   if (chunks == 1) return attend(x, 0, keys, pass);
@@ -164,10 +126,10 @@ Tensor ChunkedCrossAttention::forward(const Tensor& x, ForwardContext& pass, Lay
   if (first_end < seq) {
     const int64_t tokens = seq - first_end;
     const Tensor& states = pass.neighbours.states;
-    const Keys keys = states.defined() ? keys_of(states) : Keys{};
+    const CrossKeys keys = states.defined() ? projections_.keys(states, retrieval_.neighbours) : CrossKeys{};
     parts.push_back(states.defined() ? attend_new_chunks(x.slice(1, first_end, tokens), keys, pass)
                                      : zeros_like_tokens(x, tokens));
-    if (cache != nullptr) cache->keys = states.defined() ? last_of(keys, x.dim(0)) : Keys{};
+    if (cache != nullptr) cache->keys = states.defined() ? last_of(keys, x.dim(0)) : CrossKeys{};
   }
   return parts.size() == 1 ? parts[0].contiguous() : ops::concat(parts, 1);
 }

@@ -2,15 +2,10 @@
 
 #include <memory>
 
-#include "lamina/arch/spec.h"
-#include "lamina/nn/forward_context.h"
+#include "lamina/nn/cross_projections.h"
 #include "lamina/nn/layer_cache.h"
-#include "lamina/nn/projection.h"
 
 namespace lamina::nn {
-
-class PositionTables;
-class RotaryPosition;
 
 /// Attention of a decoder layer to the encoder's output. Its parameters have the names that arch::block_weights lists
 /// under "cross.".
@@ -30,20 +25,10 @@ class CrossAttention final : public Module {
   void store(const Tensor& source, LayerCache& cache) const;
 
  private:
-  struct Keys {
-    Tensor k;  ///< [batch, seq, n_kv_heads, head_dim]
-    Tensor v;  ///< [batch, seq, n_kv_heads, head_dim]
-  };
-  Keys keys_of(const Tensor& source) const;
-  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass) const;
   Tensor attend_source(const Tensor& q, ForwardContext& pass) const;
   Tensor attend_cached(const Tensor& q, ForwardContext& pass, const LayerCache& cache) const;
 
-  arch::CrossAttention spec_;
-  Linear q_;
-  JoinedLinear kv_;
-  Linear o_;
-  RotaryPosition* rotary_;  ///< null: no positions
+  CrossProjections projections_;
 };
 
 }  // namespace lamina::nn

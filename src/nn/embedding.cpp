@@ -135,9 +135,9 @@ Tensor OutputHead::project(const Tensor& x) const {
 void OutputHead::store_weights(const WeightFormats& formats, const std::string& prefix) {
   Module::store_weights(formats, prefix);
   const WeightFormat format = formats.of(prefix + "weight");
-  if (weight_.defined()) return store_weight(weight_, rounded_, format);
+  if (weight_.defined()) return store_weight(weight_, quantized_, format);
   converted_ = embedding_.weight();
-  store_weight(converted_, rounded_, format);
+  store_weight(converted_, quantized_, format);
 }
 
 ops::ClassShard OutputHead::classes() const {
@@ -148,17 +148,17 @@ ops::ClassShard OutputHead::classes() const {
 Tensor OutputHead::logits(const Tensor& x) const {
   Tensor h = project(x);
   if (parallel_ != nullptr) h = ops::share_with_ranks(h, parallel_->ranks(), "logits");
-  return finished(rounded_.defined() ? ops::quantized_linear(h, rounded_, bias_)
-                                     : ops::linear(h, used_weight(), bias_));
+  return scale_and_cap(quantized_.defined() ? ops::quantized_linear(h, quantized_, bias_)
+                                            : ops::linear(h, used_weight(), bias_));
 }
 
 Tensor OutputHead::normed_logits(ResidualStream& stream, const NormLayer& norm) const {
   if (transform_ || project_out_ || parallel_ != nullptr) return logits(stream.normed(norm));
-  if (rounded_.defined()) return finished(stream.normed_linear(norm, rounded_, bias_));
-  return finished(stream.normed_linear(norm, used_weight(), bias_));
+  if (quantized_.defined()) return scale_and_cap(stream.normed_linear(norm, quantized_, bias_));
+  return scale_and_cap(stream.normed_linear(norm, used_weight(), bias_));
 }
 
-Tensor OutputHead::finished(Tensor y) const {
+Tensor OutputHead::scale_and_cap(Tensor y) const {
   if (scale_ != 1.0) y = ops::scale(y, scale_);
   if (soft_cap_ != 0.0) y = ops::soft_cap(y, soft_cap_);
   if (parallel_ == nullptr) return y;

@@ -74,12 +74,12 @@ class OutputHead final : public Module {
   /// A tied table is converted or quantized for the logits only. The embedding keeps the original, because a lookup
   /// reads just a few rows of it.
   void store_weights(const WeightFormats& formats, const std::string& prefix) override;
-  bool is_rounded() const { return rounded_.defined(); }
+  bool is_quantized() const { return quantized_.defined(); }
 
  private:
   const Tensor& used_weight() const { return converted_.defined() ? converted_ : weight(); }
   /// Applies the logit scale and the soft cap, and gathers the logits of all ranks.
-  Tensor finished(Tensor y) const;
+  Tensor scale_and_cap(Tensor y) const;
 
   const TokenEmbedding& embedding_;
   int64_t vocab_;
@@ -100,8 +100,8 @@ class OutputHead final : public Module {
   std::optional<Transform> transform_;
   std::optional<Linear> project_out_;
   Tensor weight_;
-  Tensor converted_;              ///< replaces weight() if defined
-  ops::QuantizedWeight rounded_;  ///< quantized; replaces both if defined
+  Tensor converted_;                ///< replaces weight() if defined
+  ops::QuantizedWeight quantized_;  ///< replaces both if defined
   Tensor bias_;
 };
 

@@ -2,13 +2,12 @@
 
 #include <memory>
 
-#include "lamina/nn/embedding.h"
+#include "lamina/nn/encoder_stack.h"
 #include "lamina/nn/forward_start.h"
-#include "lamina/nn/layer_stack.h"
 
 namespace lamina::nn {
 
-/// The encoder of an encoder–decoder: embedding, layers and final norm. Its parameters have the names of
+/// The encoder of an encoder–decoder. Its parameters have the names of
 /// arch::encoder_outer_weights, and of arch::block_weights under "layers.<i>.".
 class Encoder final : public Module {
  public:
@@ -19,11 +18,7 @@ class Encoder final : public Module {
   EncodedSource forward(const RunOptions& options, std::vector<Tensor>& losses);
 
  private:
-  arch::ArchSpec stack_;
-  PositionTables positions_;
-  TokenEmbedding embedding_;
-  LayerStack layers_;
-  std::optional<NormLayer> final_norm_;
+  EncoderStack stack_;
 };
 
 }  // namespace lamina::nn

@@ -17,6 +17,7 @@ Tensor ForwardContext::run_experts(const Tensor& sorted, const Tensor& starts, c
 }
 
 Tensor ForwardContext::balance_loss(const Tensor& logits, const Tensor& indices, const Tensor& chosen) const {
+  if (experts == nullptr && context) return ops::balance_loss_over_ranks(logits, chosen, *context->ranks);
   if (experts == nullptr) return ops::balance_loss(logits, indices);
   return ops::balance_loss_over_ranks(logits, chosen, experts->all());
 }

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "lamina/base/philox.h"
+#include "lamina/ops/parallel/context_share.h"
 #include "lamina/ops/parallel/expert_exchange.h"
 #include "lamina/tensor/tensor.h"
 
@@ -62,6 +64,9 @@ struct ForwardContext {
   int64_t longest_row = 0;
   /// Length of the longest packed document; 0 if documents are not packed.
   int64_t longest_document = 0;
+  /// The `seq` tokens of each row are this rank's share of longer sequences, at `positions` (context parallel); only
+  /// attention looks at the other ranks' tokens (ops::context_attention). Null: rows are whole sequences.
+  std::shared_ptr<const ops::ContextShare> context;
   /// Packed documents that do not attend to each other, the same in every row: [documents + 1] i64, ascending from 0 to
   /// seq. Positions restart with each document. Undefined: one document. Not with a cache.
   Tensor document_starts;
@@ -115,17 +120,27 @@ struct ForwardContext {
   bool divides_tokens() const;
   /// Number of the first token of this rank's residual stream among the batch · seq tokens.
   int64_t first_token() const;
+  /// Consecutive tokens of this rank's residual stream that are also consecutive in the whole batch.
+  struct TokenRun {
+    int64_t begin = 0;  ///< index in the residual stream
+    int64_t count = 0;
+    int64_t whole = 0;  ///< number of the first among the tokens of the whole batch
+  };
+  std::vector<TokenRun> token_runs(int64_t tokens) const;  ///< of all `tokens` of the residual stream
   /// The input of a sublayer, or of another computation that ranks divide: residual stream or its norm → [batch, seq,
   /// d_model]. Its gradient is summed over ranks.
   Tensor enter(const Tensor& x) const;
   /// The sum of all ranks' outputs of such a computation, in the form of the residual stream.
   Tensor leave(const Tensor& y) const;
+  /// Inside a sublayer: the sum of all ranks' values, which each rank uses for its own channels. Its gradient is summed
+  /// over ranks.
+  Tensor shared_sum(const Tensor& x) const;
   /// Runs experts on rows [slots, d_model], sorted by expert with boundaries `starts` [experts + 1]. Rows go to the
   /// ranks that hold their experts, and the outputs come back. `run` takes the rows and boundaries of this rank's
   /// experts.
   Tensor run_experts(const Tensor& sorted, const Tensor& starts, const ops::RunExperts& run) const;
-  /// The load balancing loss (ops::balance_loss); with divided experts that of all ranks' tokens. `chosen` [experts]
-  /// counts how often each expert is in `indices`.
+  /// The load balancing loss (ops::balance_loss); with divided experts or sequences that of all ranks' tokens. `chosen`
+  /// [experts] counts how often each expert is in `indices`.
   Tensor balance_loss(const Tensor& logits, const Tensor& indices, const Tensor& chosen) const;
   /// A residual stream as [batch, seq, d_model], for what every rank computes in the same way.
   Tensor all_tokens(const Tensor& x) const;

@@ -30,6 +30,20 @@ void place_given_documents(const Tensor& given, const Device& device, ForwardCon
   place_documents(starts, device, pass);
 }
 
+/// Positions of this rank's share of the sequences.
+void place_share(const RunOptions& options, const ForwardStart& start, ForwardContext& pass) {
+  const ops::ContextShare& share = *options.context;
+  LAMINA_CHECK(!options.document_starts.defined() && options.lengths.empty() && !options.segments.defined() &&
+                   !options.source.defined() && !options.neighbours.defined() && options.observer == nullptr,
+               "model: ranks that share sequences support plain rows and packed documents only; give the documents in "
+               "context, and leave out lengths, segments, source, neighbours and observer");
+  LAMINA_CHECK(start.seq == share.tokens(), "model: a rank has ", start.seq, " tokens of a sequence of ", share.seq,
+               "; expected its share of ", share.tokens());
+  pass.context = options.context;
+  pass.positions = Tensor::from(share.positions(), {start.seq}, start.ids.device());
+  pass.longest_document = share.longest_document();
+}
+
 void check_lengths(const std::vector<int64_t>& lengths, const ForwardStart& start) {
   LAMINA_CHECK(static_cast<int64_t>(lengths.size()) == start.batch, "model: ", lengths.size(), " lengths for ",
                start.batch, " rows; give one for each row, or none");
@@ -106,6 +120,7 @@ ForwardStart start_forward(const Tensor& ids, const RunOptions& options) {
   }
   LAMINA_CHECK(options.lengths.empty() || !options.document_starts.defined(),
                "model: lengths and document_starts are both given; rows with padding cannot hold packed documents");
+  if (options.context) place_share(options, start, pass);
   if (options.document_starts.defined()) place_given_documents(options.document_starts, ids.device(), pass);
   if (options.lengths.empty()) return start;
   check_lengths(options.lengths, start);

@@ -24,6 +24,9 @@ struct RunOptions {
   /// Neighbours [batch, seq / chunk, neighbours, length] i64 or i32 of a model with retrieval: of each complete chunk.
   /// Undefined: layers leave out chunked cross-attention. Not with document_starts or padding.
   Tensor neighbours;
+  /// The ids are this rank's share of longer sequences, which may hold packed documents (context parallel). Not with
+  /// document_starts, lengths, segments, source, neighbours or an observer. Null: they are whole sequences.
+  std::shared_ptr<const ops::ContextShare> context = nullptr;
   /// Enables dropout; its random numbers depend on seed, step and layer.
   bool training = false;
   DropoutRates dropout;   ///< see training
@@ -32,6 +35,8 @@ struct RunOptions {
   int64_t first_row = 0;  ///< number of the first row in a larger batch that this one is a part of; see training
   /// Tape for activation checkpointing: each layer's activations are recomputed in its backward pass instead of stored.
   Tape* checkpoint = nullptr;
+  /// Which of the stage's groups of layers runs, in an interleaved pipeline (arch::PipelineStage::chunks).
+  int chunk = 0;
   /// Receives attention weights and residual streams of the layers; not with `checkpoint`.
   ForwardObserver* observer = nullptr;
 };

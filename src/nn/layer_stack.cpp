@@ -11,8 +11,9 @@ constexpr uint64_t kStreamsPerLayer = 64;
 
 }  // namespace
 
-void LayerStack::add(std::unique_ptr<Layer> layer) {
-  add_child(std::to_string(first_ + static_cast<int64_t>(all_.size())), *layer);
+void LayerStack::add(std::unique_ptr<Layer> layer, std::optional<int64_t> number) {
+  numbers_.push_back(number.value_or(static_cast<int64_t>(all_.size())));
+  add_child(std::to_string(numbers_.back()), *layer);
   all_.push_back(std::move(layer));
 }
 
@@ -37,13 +38,16 @@ ResidualStream LayerStack::checkpointed(Tape& tape, size_t index, const Residual
 }
 
 ResidualStream LayerStack::forward(ResidualStream stream, ForwardContext& pass, ModelCache* cache, Tape* checkpoint,
-                                   uint64_t first_stream) {
+                                   uint64_t first_stream, std::optional<arch::UnitRange> only) {
   for (size_t i = 0; i < all_.size(); ++i) {
-    pass.layer = first_ + static_cast<int64_t>(i);
+    if (only && (numbers_[i] < only->begin || numbers_[i] >= only->end)) continue;
+    pass.layer = numbers_[i];
     pass.stream = first_stream + (static_cast<uint64_t>(pass.layer) + 1) * kStreamsPerLayer;
+    if (weights_ != nullptr) weights_->before_forward(pass.layer);
     stream = checkpoint != nullptr
                  ? checkpointed(*checkpoint, i, stream, pass)
                  : all_[i]->forward(std::move(stream), pass, cache == nullptr ? LayerCaches{} : cache->layer(i));
+    if (weights_ != nullptr) weights_->after_forward(pass.layer);
     if (pass.observer != nullptr && pass.observer->wants_residual()) {
       pass.observer->residual(pass.layer, stream.value());
     }

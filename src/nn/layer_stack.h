@@ -1,8 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
+#include "lamina/arch/tensor_shards.h"
 #include "lamina/nn/layer.h"
+#include "lamina/nn/layer_weights.h"
 #include "lamina/nn/model_cache.h"
 
 namespace lamina {
@@ -17,21 +20,24 @@ class LayerStack final : public Module {
   /// Random streams of an encoder begin here, so that it shares none with its decoder.
   static constexpr uint64_t kEncoderStreams = uint64_t{1} << 19U;
 
-  /// `first` is the number of the first layer, if a pipeline stage has only some of them.
-  explicit LayerStack(int64_t first = 0) : first_(first) {}
+  /// `weights` is told when a layer runs; null: nobody is. It must outlive the stack.
+  explicit LayerStack(LayerWeights* weights = nullptr) : weights_(weights) {}
 
-  /// Appends a layer under the name of its number.
-  void add(std::unique_ptr<Layer> layer);
+  /// Appends a layer under the name of its number: the given one if a pipeline stage has only some layers, else the
+  /// next.
+  void add(std::unique_ptr<Layer> layer, std::optional<int64_t> number = {});
   const std::vector<std::unique_ptr<Layer>>& all() const { return all_; }
 
-  /// Runs all layers. With `checkpoint` each layer's activations are recomputed in its backward pass.
+  /// Runs all layers, or those with numbers in `only`. With `checkpoint` each layer's activations are recomputed in its
+  /// backward pass.
   ResidualStream forward(ResidualStream stream, ForwardContext& pass, ModelCache* cache, Tape* checkpoint,
-                         uint64_t first_stream = 0);
+                         uint64_t first_stream = 0, std::optional<arch::UnitRange> only = {});
 
  private:
   ResidualStream checkpointed(Tape& tape, size_t index, const ResidualStream& stream, ForwardContext& pass);
 
-  int64_t first_;
+  LayerWeights* weights_;
+  std::vector<int64_t> numbers_;  ///< of the layers
   std::vector<std::unique_ptr<Layer>> all_;
 };
 

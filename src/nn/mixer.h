@@ -31,7 +31,7 @@ class Mixer : public Module {
     return forward(stream.normed(norm), pass, cache);
   }
 
-  /// What this mixer keeps in pass.memory.
+  /// The layout of this mixer's cached data in pass.memory.
   virtual CacheLayout cache_layout() const = 0;
 
   /// Allocates a cache of `capacity` tokens for each of `batch` rows.

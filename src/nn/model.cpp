@@ -35,7 +35,7 @@ std::shared_ptr<const Ranks> several(const std::shared_ptr<const Ranks>& given) 
 }
 
 /// The ranks that hold the model together, if they can divide the architecture.
-arch::ModelGrid checked_grid(const arch::ArchSpec& spec, const Device& device, const ModelOptions& options) {
+arch::ModelGrid checked_grid(const arch::ArchSpec& spec, const ModelOptions& options) {
   arch::ModelGrid grid;
   if (const auto tensor = several(options.parallel)) {
     grid.tensor = tensor->ranks().size();
@@ -43,12 +43,11 @@ arch::ModelGrid checked_grid(const arch::ArchSpec& spec, const Device& device, c
   }
   if (const auto experts = several(options.experts)) grid.experts = experts->ranks().size();
   grid.stages = options.stage.count;
+  grid.chunks = options.stage.chunks;
   if (grid.size() == 1) return grid;
-  LAMINA_CHECK(device.like() != DeviceKind::cuda,
-               "model: tensor-parallel, expert-parallel and pipeline ranks run on CPUs only yet; use --device cpu");
   std::vector<arch::Problem> problems = arch::tensor_parallel_problems(spec, grid.tensor);
   for (const std::vector<arch::Problem>& more :
-       {arch::expert_parallel_problems(spec, grid.experts), arch::pipeline_problems(spec, grid.stages)}) {
+       {arch::expert_parallel_problems(spec, grid.experts), arch::pipeline_problems(spec, grid.stages, grid.chunks)}) {
     problems.insert(problems.end(), more.begin(), more.end());
   }
   if (!problems.empty()) throw arch::SpecError("the architecture", problems);
@@ -100,13 +99,14 @@ Model::Model(const arch::ArchSpec& spec, const Device& device, const ModelOption
       parallel_(several(options.parallel)),
       experts_(several(options.experts)),
       stage_(options.stage),
-      grid_(checked_grid(spec, device, options)),
+      weights_(options.weights),
+      grid_(checked_grid(spec, options)),
       grid_rank_(rank_in_grid(grid_, options)),
       shards_(grid_.size() > 1 ? arch::weight_shards(spec, grid_, grid_rank_) : arch::Shards()),
       own_spec_(parallel_ ? arch::sharded_spec(spec, parallel_->ranks().size(), parallel_->ranks().rank()) : spec),
       positions_(own_spec_, factory(own_spec_, device, options, shards_).at("position")),
       embedding_(own_spec_, factory(own_spec_, device, options, shards_).at("embedding"), positions_),
-      layers_(arch::stage_layers(stage_layer_count(spec_), stage_.count, stage_.index).begin),
+      layers_(weights_.get()),
       head_(own_spec_, factory(own_spec_, device, options, shards_).at("head"), embedding_, spec_.vocab_size,
             parallel_.get()),
       pooled_head_(own_spec_, factory(own_spec_, device, options, shards_)) {
@@ -122,10 +122,18 @@ Model::Model(const arch::ArchSpec& spec, const Device& device, const ModelOption
     add_child("retrieval", *neighbour_encoder_);
   }
   const std::vector<const arch::Block*> blocks = arch::layer_blocks(own_spec_);
-  const arch::UnitRange own_layers = arch::stage_layers(stage_layer_count(spec_), stage_.count, stage_.index);
-  for (int64_t layer = own_layers.begin; layer < own_layers.end; ++layer) {
+  const auto add_layer = [&](int64_t layer) {
     const arch::Block& block = *blocks[static_cast<size_t>(layer)];
-    layers_.add(std::make_unique<Layer>(own_spec_, block, make.at("layers").at(std::to_string(layer)), positions_));
+    layers_.add(std::make_unique<Layer>(own_spec_, block, make.at("layers").at(std::to_string(layer)), positions_),
+                layer);
+    if (!weights_) return;
+    StateDict made = layers_.all().back()->named_parameters();
+    for (NamedTensor& parameter : made) parameter.name = str("layers.", layer, ".", parameter.name);
+    weights_->created(made);
+  };
+  for (int chunk = 0; chunk < stage_.chunks; ++chunk) {
+    const arch::UnitRange own = arch::chunk_layers(stage_layer_count(spec_), stage_, chunk);
+    for (int64_t layer = own.begin; layer < own.end; ++layer) add_layer(layer);
   }
   add_child("layers", layers_);
   if (*spec_.final_norm && stage_.is_last()) {
@@ -134,6 +142,7 @@ Model::Model(const arch::ArchSpec& spec, const Device& device, const ModelOption
   }
   add_child("", pooled_head_);
   add_child("head", head_);
+  if (weights_) weights_->created(named_parameters());
 }
 
 ForwardStart Model::start(const Tensor& ids, const RunOptions& options) {
@@ -231,9 +240,10 @@ ForwardContext Model::start_cached(const Tensor& ids, const ModelCache& cache, c
 }
 
 ResidualStream Model::run_layers(const Tensor& ids, const Tensor& states, ForwardContext& pass, ModelCache* cache,
-                                 Tape* checkpoint) {
-  ResidualStream stream{stage_.is_first() ? embedding_.forward(ids, pass) : states, {}};
-  return layers_.forward(std::move(stream), pass, cache, checkpoint);
+                                 Tape* checkpoint, int chunk) {
+  ResidualStream stream{begins(chunk) ? embedding_.forward(ids, pass) : states, {}};
+  return layers_.forward(std::move(stream), pass, cache, checkpoint, 0,
+                         arch::chunk_layers(stage_layer_count(spec_), stage_, chunk));
 }
 
 Tensor Model::forward(const Tensor& ids, ForwardContext& pass, ModelCache* cache, Tape* checkpoint) {
@@ -303,7 +313,7 @@ ModelLoss Model::loss(const Tensor& ids, const Tensor& targets, const LossOption
   LAMINA_CHECK(targets.defined() && targets.shape() == ids.shape(), "model: targets are ",
                targets.defined() ? targets.shape() : Shape(), ", ids ", ids.shape(),
                "; give the next token of each position");
-  LAMINA_CHECK(!head_.is_rounded(),
+  LAMINA_CHECK(!head_.is_quantized(),
                "model: the loss needs the head's weight, but the head is quantized; keep the head "
                "unquantized, or compute the cross entropy from logits()");
   LAMINA_CHECK(stage_.count == 1, "model: this process holds pipeline stage ", stage_.index, " of ", stage_.count,
@@ -311,11 +321,11 @@ ModelLoss Model::loss(const Tensor& ids, const Tensor& targets, const LossOption
   return stage_loss(ids, {}, targets, options, run).loss;
 }
 
-void Model::check_states(const Tensor& states, const Tensor& ids) const {
-  if (stage_.is_first()) return;
+void Model::check_states(const Tensor& states, const Tensor& ids, int chunk) const {
+  if (begins(chunk)) return;
   LAMINA_CHECK(states.defined() && states.shape() == states_shape(ids.dim(0), ids.dim(1)), "model: states are ",
-               states.defined() ? states.shape() : Shape(), "; give what stage ", stage_.index - 1, " returned, ",
-               states_shape(ids.dim(0), ids.dim(1)));
+               states.defined() ? states.shape() : Shape(), "; give what stage ",
+               (stage_.index + stage_.count - 1) % stage_.count, " returned, ", states_shape(ids.dim(0), ids.dim(1)));
 }
 
 Shape Model::states_shape(int64_t batch, int64_t seq) const {
@@ -325,9 +335,9 @@ Shape Model::states_shape(int64_t batch, int64_t seq) const {
 
 Tensor Model::stage_hidden(const Tensor& ids, const Tensor& states, const RunOptions& options) {
   ForwardStart start = this->start(ids, options);
-  check_states(states, start.ids);
-  ResidualStream stream = run_layers(start.ids, states, start.pass, nullptr, options.checkpoint);
-  if (!stage_.is_last()) return stream.value();
+  check_states(states, start.ids, options.chunk);
+  ResidualStream stream = run_layers(start.ids, states, start.pass, nullptr, options.checkpoint, options.chunk);
+  if (!ends(options.chunk)) return stream.value();
   return start.padded(start.pass.all_tokens(final_norm_ ? stream.normed(*final_norm_) : stream.value()));
 }
 
@@ -335,15 +345,15 @@ StageOutput Model::stage_loss(const Tensor& ids, const Tensor& states, const Ten
                               const LossOptions& options, const RunOptions& run) {
   ForwardStart start = this->start(ids, run);
   ForwardContext& pass = start.pass;
-  check_states(states, start.ids);
-  ResidualStream stream = run_layers(start.ids, states, pass, nullptr, run.checkpoint);
+  check_states(states, start.ids, run.chunk);
+  ResidualStream stream = run_layers(start.ids, states, pass, nullptr, run.checkpoint, run.chunk);
   StageOutput output;
   ModelLoss& loss = output.loss;
   if (parallel_) {  // every rank computed them from the whole input of a sublayer
     for (Tensor& more : pass.losses) more = ops::computed_by_all(more, parallel_->ranks().size());
   }
   loss.auxiliary = std::move(pass.losses);
-  if (!stage_.is_last()) {
+  if (!ends(run.chunk)) {
     output.states = stream.value();
     return output;
   }

@@ -24,12 +24,14 @@ namespace lamina::nn {
 struct ModelOptions {
   DType dtype = DType::f32;  ///< of the parameters
   uint64_t seed = 0;         ///< of their initial values
-  /// The ranks that hold the model together; null or one rank: this process holds all of it. CPUs only.
+  /// The ranks that hold the model together; null or one rank: this process holds all of it.
   std::shared_ptr<const TensorParallel> parallel = nullptr;
-  /// The ranks that divide the experts; null or one rank: this process holds all of them. CPUs only.
+  /// The ranks that divide the experts; null or one rank: this process holds all of them.
   std::shared_ptr<const ExpertParallel> experts = nullptr;
-  /// The pipeline stage that this process holds: stage_loss() instead of loss(). CPUs only.
+  /// The pipeline stage that this process holds: stage_loss() instead of loss().
   arch::PipelineStage stage = {};
+  /// Told when weights are used, if they are not always in memory; null: they are.
+  std::shared_ptr<LayerWeights> weights = nullptr;
 };
 
 /// Options of Model::loss.
@@ -109,9 +111,9 @@ class Model final : public Module {
   /// positions. Never materializes all logits.
   ModelLoss loss(const Tensor& ids, const Tensor& targets, const LossOptions& options = {}, const RunOptions& run = {});
 
-  /// loss() of one pipeline stage. `states` is what the stage before returned, undefined on the first stage. It is
-  /// [batch, seq, d_model] in dtype(), or this rank's tokens of it (sequence parallel). Only the last stage reads
-  /// `targets`.
+  /// loss() of one pipeline stage, or of the chunk `run.chunk` of it. `states` is what the stage before returned (for a
+  /// later chunk of the first stage, the last stage), undefined for the first layers. It is [batch, seq, d_model] in
+  /// dtype(), or this rank's tokens of it (sequence parallel). Only the last stage reads `targets`.
   StageOutput stage_loss(const Tensor& ids, const Tensor& states, const Tensor& targets,
                          const LossOptions& options = {}, const RunOptions& run = {});
   /// hidden() of one pipeline stage: on the last stage its result, on others the residual stream.
@@ -174,10 +176,12 @@ class Model final : public Module {
   /// Recomputes the whole cache and returns the hidden states [batch, seq, d_model] of the new tokens.
   Tensor refill(const std::vector<int64_t>& ids, const ForwardContext& pass, const Device& device, ModelCache& cache);
   Tensor forward(const Tensor& ids, ForwardContext& pass, ModelCache* cache, Tape* checkpoint);
-  /// Embedding, or the residual stream of the stage before, and all layers, without the final norm.
+  /// Embedding, or the residual stream of the stage before, and all layers of the chunk, without the final norm.
   ResidualStream run_layers(const Tensor& ids, const Tensor& states, ForwardContext& pass, ModelCache* cache,
-                            Tape* checkpoint);
-  void check_states(const Tensor& states, const Tensor& ids) const;
+                            Tape* checkpoint, int chunk = 0);
+  void check_states(const Tensor& states, const Tensor& ids, int chunk) const;
+  bool begins(int chunk) const { return stage_.is_first() && chunk == 0; }  ///< whether the chunk has the embedding
+  bool ends(int chunk) const { return stage_.is_last() && chunk + 1 == stage_.chunks; }  ///< whether it has the head
   const Tensor& any_weight() const { return embedding_.weight().defined() ? embedding_.weight() : first_parameter(); }
   void check_decodes() const;
 
@@ -185,6 +189,7 @@ class Model final : public Module {
   std::shared_ptr<const TensorParallel> parallel_;
   std::shared_ptr<const ExpertParallel> experts_;
   arch::PipelineStage stage_;
+  std::shared_ptr<LayerWeights> weights_;
   arch::ModelGrid grid_;
   int grid_rank_;
   arch::Shards shards_;

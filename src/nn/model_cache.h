@@ -60,7 +60,7 @@ class ModelCache {
 
   std::vector<std::unique_ptr<LayerCache>> layers_;
   /// Keys and values of the source for layers with cross-attention, null for others; empty before Model::read_source.
-  /// Of a model with retrieval: those of neighbours.
+  /// In a model with retrieval: keys and values of neighbours.
   std::vector<std::unique_ptr<LayerCache>> sources_;
   std::vector<std::shared_ptr<Row>> rows_;  ///< shared with views
   int64_t capacity_ = 0;

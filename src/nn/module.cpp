@@ -8,10 +8,6 @@
 namespace lamina::nn {
 namespace {
 
-bool same_tensor(const Tensor& a, const Tensor& b) {
-  return a.shares_memory_with(b) && a.shape() == b.shape() && a.strides() == b.strides() && a.raw() == b.raw();
-}
-
 std::string nearest(const std::string& name, const std::set<std::string>& known) {
   for (const std::string& candidate : known) {
     if (is_near(name, candidate)) return str(" (did you mean '", candidate, "'?)");
@@ -136,7 +132,7 @@ std::vector<Tensor> Module::parameters() const {
   std::vector<Tensor> found;
   for (auto& [name, tensor] : named_parameters()) {
     const Tensor& candidate = tensor;
-    if (std::none_of(found.begin(), found.end(), [&](const Tensor& other) { return same_tensor(other, candidate); })) {
+    if (std::none_of(found.begin(), found.end(), [&](const Tensor& other) { return other.is_same_view(candidate); })) {
       found.push_back(tensor);
     }
   }
@@ -263,7 +259,7 @@ void Module::replace(const std::function<Tensor(Role, const Tensor&)>& convert) 
   std::vector<std::pair<Tensor, Tensor>> done;  // (old, new) pairs, so that tied tensors stay tied
   visit([&](const std::string& /*name*/, Role role, Tensor& tensor) {
     for (const auto& [before, after] : done) {
-      if (!same_tensor(before, tensor)) continue;
+      if (!before.is_same_view(tensor)) continue;
       tensor = after;
       return;
     }

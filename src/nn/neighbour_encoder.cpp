@@ -16,20 +16,8 @@ NeighbourEncoder::NeighbourEncoder(const arch::ArchSpec& spec, const ParameterFa
                                    const TokenEmbedding& table)
     : retrieval_(*spec.retrieval),
       reads_chunks_(has_cross(spec.retrieval->layers)),
-      stack_(arch::neighbour_stack(spec)),
-      positions_(stack_, make.at("position")),
-      embedding_(stack_, make.at("embedding"), positions_, *spec.retrieval->shared_embedding ? &table : nullptr) {
-  add_child("embedding", embedding_);
-  add_child("position", positions_);
-  for (const arch::Block* block : arch::layer_blocks(stack_)) {
-    const std::string name = std::to_string(layers_.all().size());
-    layers_.add(std::make_unique<Layer>(stack_, *block, make.at("layers").at(name), positions_));
-  }
-  add_child("layers", layers_);
-  if (*stack_.final_norm) {
-    final_norm_.emplace(stack_.norm, stack_.d_model, make.at("final_norm"));
-    add_child("final_norm", *final_norm_);
-  }
+      stack_(arch::neighbour_stack(spec), make, *spec.retrieval->shared_embedding ? &table : nullptr) {
+  add_child("", stack_);
 }
 
 void NeighbourEncoder::check_ids(const Tensor& ids, int64_t batch, int64_t chunks) const {
@@ -49,12 +37,9 @@ Tensor NeighbourEncoder::forward(const Tensor& ids, const Tensor& states, Forwar
   own.seed = pass.seed;
   own.step = pass.step;
   own.first_row = pass.first_row * ids.dim(1) * ids.dim(2);
-  own.stream = LayerStack::kEncoderStreams;
   own.source.states = states;
-  ResidualStream stream{embedding_.forward(ids.reshape({own.batch, own.seq}), own), {}};
-  stream = layers_.forward(std::move(stream), own, nullptr, nullptr, LayerStack::kEncoderStreams);
+  const Tensor out = stack_.forward(ids.reshape({own.batch, own.seq}), own, nullptr);
   pass.losses.insert(pass.losses.end(), own.losses.begin(), own.losses.end());
-  const Tensor out = final_norm_ ? stream.normed(*final_norm_) : stream.value();
   return out.reshape({chunks, ids.dim(2) * ids.dim(3), out.dim(2)});
 }
 

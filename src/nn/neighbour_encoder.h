@@ -1,7 +1,6 @@
 #pragma once
 
-#include "lamina/nn/embedding.h"
-#include "lamina/nn/layer_stack.h"
+#include "lamina/nn/encoder_stack.h"
 
 namespace lamina::nn {
 
@@ -27,11 +26,7 @@ class NeighbourEncoder final : public Module {
  private:
   arch::Retrieval retrieval_;
   bool reads_chunks_;
-  arch::ArchSpec stack_;
-  PositionTables positions_;
-  TokenEmbedding embedding_;
-  LayerStack layers_;
-  std::optional<NormLayer> final_norm_;
+  EncoderStack stack_;
 };
 
 }  // namespace lamina::nn

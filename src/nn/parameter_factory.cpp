@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "lamina/base/philox.h"
+#include "lamina/tensor/host_memory.h"
 
 namespace lamina::nn {
 namespace {
@@ -30,6 +31,9 @@ class WholeIndex {
       inner *= shard->whole_shape[axis];
     }
     own_ = shard->count * inner;
+    for (const arch::Shard& section : shard->sections)
+      sections_.push_back({section.count * inner, section.begin * inner});
+    if (!sections_.empty()) return;
     whole_ = shard->whole_shape[static_cast<size_t>(shard->axis)] * inner;
     begin_ = shard->begin * inner;
     if (shard->axis == 0) return;
@@ -37,6 +41,10 @@ class WholeIndex {
     for (int axis = 1; axis < shard->axis; ++axis) lead_ *= shard->whole_shape[static_cast<size_t>(axis)];
   }
   int64_t operator()(int64_t i) const {
+    for (const auto& [count, begin] : sections_) {
+      if (i < count) return begin + i;
+      i -= count;
+    }
     return own_ == whole_ && lead_ == 0 ? i : (lead_ + i / own_) * whole_ + begin_ + i % own_;
   }
 
@@ -45,6 +53,7 @@ class WholeIndex {
   int64_t whole_ = 1;
   int64_t begin_ = 0;
   int64_t lead_ = 0;
+  std::vector<std::pair<int64_t, int64_t>> sections_;  // elements of this rank, first one in the whole weight
 };
 
 }  // namespace
@@ -89,7 +98,7 @@ template <class F>
 void ParameterFactory::fill(const std::string& name, const Tensor& tensor, const F& value) const {
   if (tensor.is_meta()) return;
   const RandomKey key{options_.seed, hash_of(prefix_ + name)};
-  const bool direct = tensor.device().kind() == DeviceKind::cpu && tensor.is_contiguous();
+  const bool direct = is_in_host_memory(tensor) && tensor.is_contiguous();
   Tensor target = direct ? tensor.detach() : Tensor::empty(tensor.shape(), tensor.dtype(), host_);
   const int64_t numel = target.numel();
   const WholeIndex index(shard(name));

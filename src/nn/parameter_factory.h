@@ -18,7 +18,7 @@ class ParameterFactory {
     /// Standard deviation of weights, and of the projections into the residual stream.
     double deviation = 0.02;
     double residual_deviation = 0.02;
-    /// What this rank holds of every weight; null: everything. Must outlive the factory.
+    /// The shard of every weight that this rank holds; null: all weights whole. Must outlive the factory.
     const arch::Shards* shards = nullptr;
   };
   ParameterFactory(const Device& device, const Options& options) : device_(device), options_(options) {}
@@ -32,7 +32,7 @@ class ParameterFactory {
   bool holds_any(const std::string& name) const;
   /// How many experts of a weight [experts, …] this rank holds.
   int64_t held_experts(const std::string& name, int64_t experts) const;
-  /// What this rank holds of a weight; null if it holds all of it.
+  /// The shard of a weight that this rank holds; null if it holds the whole weight.
   const arch::Shard* shard(const std::string& name) const;
 
   Tensor normal(const std::string& name, const Shape& shape) const { return normal(name, shape, options_.deviation); }

@@ -4,18 +4,19 @@
 
 #include "lamina/ops/elementwise/concat.h"
 #include "lamina/ops/elementwise/split.h"
+#include "lamina/tensor/host_memory.h"
 
 namespace lamina::nn {
 namespace {
 
-/// Packs separately loaded parts on a GPU, so that one GEMM computes all. On the CPU they may be pages of a
-/// memory-mapped file, which should not be copied.
-void join_on_gpu(JoinedTensor& tensor) {
+/// Packs separately loaded parts, so that one GEMM computes all. Parts in host memory may be pages of a memory-mapped
+/// file, which should not be copied.
+void pack_outside_host_memory(JoinedTensor& tensor) {
   const std::vector<Tensor>& parts = tensor.parts;
-  const bool joins = !parts.empty() && std::all_of(parts.begin(), parts.end(), [&](const Tensor& part) {
-    return part.device().kind() == DeviceKind::cuda && part.dtype() == parts[0].dtype();
+  const bool packs = !parts.empty() && std::all_of(parts.begin(), parts.end(), [&](const Tensor& part) {
+    return !part.is_meta() && !is_in_host_memory(part) && part.dtype() == parts[0].dtype();
   });
-  if (!joins) return;
+  if (!packs) return;
   tensor.whole = ops::concat(parts, 0);
   tensor.parts.clear();
 }
@@ -75,23 +76,23 @@ Tensor JoinedLinear::joined_bias() const {
 }
 
 void Linear::store_weights(const WeightFormats& formats, const std::string& prefix) {
-  if (!keeps_weight_) store_weight(weight_, rounded_, formats.of(prefix + "weight"));
+  if (!keeps_weight_) store_weight(weight_, quantized_, formats.of(prefix + "weight"));
   store_vector(bias_);
 }
 
 void JoinedLinear::store_weights(const WeightFormats& formats, const std::string& prefix) {
   const WeightFormat format = formats.of(prefix + weight_.layout[0].name);
-  join_on_gpu(weight_);
-  join_on_gpu(bias_);
+  pack_outside_host_memory(weight_);
+  pack_outside_host_memory(bias_);
   store_vector(bias_.whole);
-  if (weight_.joined()) return store_weight(weight_.whole, rounded_, format);
-  if (!is_rounded(format)) {
-    for (Tensor& part : weight_.parts) store_weight(part, rounded_, format);
+  if (weight_.joined()) return store_weight(weight_.whole, quantized_, format);
+  if (!is_quantized(format)) {
+    for (Tensor& part : weight_.parts) store_weight(part, quantized_, format);
     return;
   }
   Tensor whole = ops::concat(weight_.parts, 0);
   for (Tensor& part : weight_.parts) part = Tensor::empty(part.shape(), part.dtype(), Device::meta());
-  store_weight(whole, rounded_, format);
+  store_weight(whole, quantized_, format);
 }
 
 Tensor JoinedLinear::part_forward(const Tensor& x, size_t part) const {

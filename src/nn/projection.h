@@ -30,10 +30,10 @@ class Linear final : public Module {
   }
   const Tensor& weight() const { return weight_; }
   /// The weight of the product, plain or quantized.
-  ops::LinearWeight used_weight() const { return rounded_.defined() ? ops::LinearWeight(rounded_) : weight_; }
+  ops::LinearWeight used_weight() const { return quantized_.defined() ? ops::LinearWeight(quantized_) : weight_; }
   const Tensor& bias() const { return bias_; }
   /// Whether the weight is not quantized.
-  bool has_unquantized_weight() const { return !rounded_.defined(); }
+  bool has_unquantized_weight() const { return !quantized_.defined(); }
   void store_weights(const WeightFormats& formats, const std::string& prefix) override;
   /// Keeps weight() unquantized, for owners that use it directly.
   void keep_weight() { keeps_weight_ = true; }
@@ -41,7 +41,7 @@ class Linear final : public Module {
  private:
   bool keeps_weight_ = false;
   Tensor weight_;
-  ops::QuantizedWeight rounded_;  ///< quantized; replaces weight_ if defined
+  ops::QuantizedWeight quantized_;  ///< replaces weight_ if defined
   Tensor bias_;
 };
 
@@ -73,12 +73,12 @@ class JoinedLinear final : public Module {
   /// Splits the output of forward() into views of the parts.
   std::vector<Tensor> split(const Tensor& y) const;
   /// Whether one GEMM computes all parts.
-  bool is_joined() const { return weight_.joined() || rounded_.defined(); }
+  bool is_joined() const { return weight_.joined() || quantized_.defined(); }
   /// Whether that GEMM uses the unquantized packed weight().
-  bool has_unquantized_weight() const { return weight_.joined() && !rounded_.defined(); }
+  bool has_unquantized_weight() const { return weight_.joined() && !quantized_.defined(); }
   const Tensor& weight() const { return weight_.whole; }
   /// The packed weight of that GEMM, plain or quantized.
-  ops::LinearWeight used_weight() const { return rounded_.defined() ? ops::LinearWeight(rounded_) : weight_.whole; }
+  ops::LinearWeight used_weight() const { return quantized_.defined() ? ops::LinearWeight(quantized_) : weight_.whole; }
   /// Bias of all parts, with zeros for parts without a bias; undefined if no part has one.
   Tensor joined_bias() const;
   /// The first part's format applies to all parts. On a GPU the parts are packed first.
@@ -89,7 +89,7 @@ class JoinedLinear final : public Module {
 
   std::vector<ProjectionPart> parts_;
   JoinedTensor weight_;
-  ops::QuantizedWeight rounded_;             ///< quantized weight of all parts; replaces weight_ if defined
+  ops::QuantizedWeight quantized_;           ///< quantized weight of all parts; replaces weight_ if defined
   JoinedTensor bias_;                        ///< if every part has a bias
   std::vector<JoinedTensor> single_biases_;  ///< if only some have one; empty layout for the others
 };

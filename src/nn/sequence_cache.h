@@ -17,7 +17,7 @@ struct SequenceCacheOptions {
   std::optional<DType> dtype;
 };
 
-/// What one layer keeps for each sequence: pages of keys and values (or latents), or a state of constant size.
+/// Cached data of one layer per sequence: pages of keys and values (or latents), or a state of constant size.
 struct CacheLayout {
   int64_t n_kv_heads = 0;  ///< 0: no pages
   int64_t d_qk = 0;

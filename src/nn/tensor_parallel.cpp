@@ -45,6 +45,12 @@ Tensor ForwardContext::leave(const Tensor& y) const {
   return own.reshape({1, own.dim(0), own.dim(1)});
 }
 
+Tensor ForwardContext::shared_sum(const Tensor& x) const {
+  if (parallel == nullptr) return x;
+  constexpr const char* kLabel = "shared sum";
+  return ops::share_with_ranks(ops::sum_over_ranks(x, parallel->ranks(), kLabel), parallel->ranks(), kLabel);
+}
+
 Tensor ForwardContext::all_tokens(const Tensor& x) const {
   if (!divides_tokens()) return x;
   const std::vector<int64_t> counts = parallel->token_counts(batch * seq);
@@ -59,6 +65,7 @@ Tensor ForwardContext::own_tokens(const Tensor& values) const {
 
 Tensor ForwardContext::own_positions(const Device& device) const {
   if (!divides_tokens()) return positions;
+  if (positions.defined() && positions.is_meta()) return own_tokens(Tensor::empty({batch, seq}, DType::i64, device));
   std::vector<int64_t> given;
   if (positions.defined()) given = positions.to_vector<int64_t>();
   std::vector<int64_t> all;

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "lamina/tensor/host_memory.h"
+
 namespace lamina::nn {
 namespace {
 
@@ -48,19 +50,20 @@ WeightFormats parse_weight_formats(const std::string& text) {
   return formats;
 }
 
-void store_weight(Tensor& weight, ops::QuantizedWeight& rounded, WeightFormat format) {
+void store_weight(Tensor& weight, ops::QuantizedWeight& quantized, WeightFormat format) {
   switch (format) {
     case WeightFormat::as_stored: return;
     case WeightFormat::f32: weight = weight.detach().to(DType::f32); return;
     case WeightFormat::bf16: weight = weight.detach().to(DType::bf16); return;
-    case WeightFormat::q8: rounded = ops::quantize(weight, ops::QuantizedFormat::q8); break;
-    case WeightFormat::q4: rounded = ops::quantize(weight, ops::QuantizedFormat::q4); break;
+    case WeightFormat::q8: quantized = ops::quantize(weight, ops::QuantizedFormat::q8); break;
+    case WeightFormat::q4: quantized = ops::quantize(weight, ops::QuantizedFormat::q4); break;
   }
   weight = Tensor::empty(weight.shape(), weight.dtype(), Device::meta());
 }
 
 void store_vector(Tensor& vector) {
-  if (vector.defined() && vector.device().kind() == DeviceKind::cuda) vector = vector.detach().to(DType::f32);
+  if (!vector.defined() || vector.is_meta() || is_in_host_memory(vector)) return;
+  vector = vector.detach().to(DType::f32);
 }
 
 }  // namespace lamina::nn

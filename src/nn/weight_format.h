@@ -10,7 +10,7 @@ namespace lamina::nn {
 /// Storage format of a projection's weight during generation.
 enum class WeightFormat : uint8_t { as_stored, f32, bf16, q8, q4 };
 
-inline bool is_rounded(WeightFormat format) { return format == WeightFormat::q8 || format == WeightFormat::q4; }
+inline bool is_quantized(WeightFormat format) { return format == WeightFormat::q8 || format == WeightFormat::q4; }
 
 /// Maps each weight's name to a format.
 struct WeightFormats {
@@ -28,10 +28,10 @@ struct WeightFormats {
 /// says otherwise, because its rounding errors affect the probabilities directly.
 WeightFormats parse_weight_formats(const std::string& text);
 
-/// Converts a weight [out, in] in place, or quantizes it into `rounded`; `weight` then becomes a meta tensor.
-void store_weight(Tensor& weight, ops::QuantizedWeight& rounded, WeightFormat format);
+/// Converts a weight [out, in] in place, or quantizes it into `quantized`; `weight` then becomes a meta tensor.
+void store_weight(Tensor& weight, ops::QuantizedWeight& quantized, WeightFormat format);
 
-/// Converts a norm scale or bias to f32 on a GPU, where the kernels expect f32; otherwise every call would convert it.
+/// Converts a norm scale or bias outside host memory to f32: GPU kernels expect f32, and every call would convert it.
 void store_vector(Tensor& vector);
 
 }  // namespace lamina::nn

@@ -176,6 +176,29 @@ inline void expect_within(const std::vector<double>& ours, const std::vector<dou
   EXPECT_LE(largest_error(ours, truth), 2 * naive + epsilon(DType::f32) * largest_magnitude(truth)) << what;
 }
 
+/// An upper bound of the roundings that feed one logit or gradient: an element passes through every weight matrix at
+/// most once in each direction, and a product rounds as often as its rows are long. Every layer adds over the tokens;
+/// 70 is more than any test has.
+inline int64_t roundings_of(const nn::Model& model) {
+  constexpr int64_t kMostTokens = 70;
+  int64_t count = 0;
+  for (const auto& [name, tensor] : model.state_dict()) {
+    if (tensor.shape().rank() >= 2) count += 2 * tensor.dim(-1);
+  }
+  return count + kMostTokens * static_cast<int64_t>(arch::layer_blocks(model.spec()).size());
+}
+
+/// Expects the results of two ways to compute the same model to differ by rounding only (rounding_tolerance).
+inline void expect_same_model(const nn::Model& model, const std::vector<double>& ours, const std::vector<double>& truth,
+                              const std::string& what) {
+  const DType dtype = model.parameters().front().dtype();
+  EXPECT_LE(largest_error(ours, truth), rounding_tolerance(truth, roundings_of(model), dtype)) << what;
+}
+inline void expect_same_model(const nn::Model& model, const Tensor& ours, const Tensor& truth,
+                              const std::string& what) {
+  expect_same_model(model, ours.to_vector<double>(), truth.to_vector<double>(), what);
+}
+
 /// A copy of the model in f64.
 inline std::unique_ptr<nn::Model> in_double(const nn::Model& model, const Device& device) {
   auto wide = std::make_unique<nn::Model>(model.spec(), device, nn::ModelOptions{.dtype = DType::f64});

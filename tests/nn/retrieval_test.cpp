@@ -76,12 +76,6 @@ RetrievalOracle::Rows oracle_of_row(const arch::ArchSpec& spec, const RetrievalO
   return RetrievalOracle(spec, weights).logits({first, first + e.seq}, neighbours);
 }
 
-double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  double largest = 0;
-  for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
-  return largest;
-}
-
 TEST(Retrieval, LogitsEqualTheOracle) {
   for (const NamedSpec& named : retrieval_specs()) {
     const auto model = f64_model(named.spec);
@@ -95,8 +89,7 @@ TEST(Retrieval, LogitsEqualTheOracle) {
           truth.insert(truth.end(), logits.begin(), logits.end());
         }
       }
-      ASSERT_EQ(ours.size(), truth.size());
-      EXPECT_LE(largest_difference(ours, truth), 1e-10) << named.name << " seq " << seq;
+      expect_same_model(*model, ours, truth, str(named.name, " seq ", seq));
     }
   }
 }
@@ -234,7 +227,7 @@ TEST(Retrieval, CachedDecodingEqualsTheFullForward) {
       for (const int64_t count : steps) {
         const Tensor logits = model->cached_logits(ids_of(e).slice(1, at, count).contiguous(), cache,
                                                    step_neighbours(e, chunk, at, at + count));
-        EXPECT_LE(largest_error(logits, full.slice(1, at, count).contiguous()), 1e-10) << named.name << " from " << at;
+        expect_same_model(*model, logits, full.slice(1, at, count), str(named.name, " from ", at));
         at += count;
       }
       EXPECT_FALSE(cache.can_truncate());
@@ -263,7 +256,7 @@ TEST(Retrieval, ACacheIsReusedAfterResetAndReordered) {
   nn::CachedOptions last = step_neighbours(e, 4, 6, 10);
   last.neighbours = swap(last.neighbours);
   const Tensor step = model->cached_logits(swap(ids_of(e).slice(1, 6, 4).contiguous()), cache, last);
-  EXPECT_LE(largest_error(step, swap(full.slice(1, 6, 4).contiguous())), 1e-10);
+  expect_same_model(*model, step, swap(full.slice(1, 6, 4).contiguous()), "reordered");
 }
 
 /// Until neighbours are given, rows may be truncated and differ in length; then the states of a chunk are missing.
@@ -279,7 +272,7 @@ TEST(Retrieval, WithoutNeighboursACacheIsThatOfAPlainDecoder) {
   const Tensor ids = ids_of(e).slice(1, 3, 2).contiguous();
   expect_error([&] { model->cached_logits(ids, cache, step_neighbours(e, 4, 3, 5)); }, "lacks the first 3 tokens");
   const Tensor step = model->cached_logits(ids_of(e).slice(1, 3, 3).contiguous(), cache);
-  EXPECT_LE(largest_error(step, full.slice(1, 3, 3).contiguous()), 1e-10);
+  expect_same_model(*model, step, full.slice(1, 3, 3), "after the cut");
   nn::ModelCache one = cache.rows(0, 1);
   EXPECT_EQ(one.lengths(), std::vector<int64_t>{6});
   EXPECT_TRUE(cache.can_truncate());
@@ -308,7 +301,7 @@ TEST(Retrieval, CheckpointingGivesTheSameGradients) {
   ASSERT_EQ(plain.size(), again.size());
   for (size_t i = 0; i < plain.size(); ++i) {
     ASSERT_TRUE(plain[i].tensor.defined()) << plain[i].name;
-    EXPECT_LE(largest_error(again[i].tensor, plain[i].tensor), 1e-12) << plain[i].name;
+    EXPECT_EQ(largest_error(again[i].tensor, plain[i].tensor), 0.0) << plain[i].name;
   }
 }
 
@@ -327,7 +320,7 @@ TEST(Retrieval, AnyDecoderCanRetrieve) {
     for (int64_t t = 0; t < 8; ++t) {
       const Tensor step =
           model->cached_logits(ids_of(e).slice(1, t, 1).contiguous(), cache, step_neighbours(e, 3, t, t + 1));
-      EXPECT_LE(largest_error(step, full.slice(1, t, 1).contiguous()), 1e-9) << preset << " token " << t;
+      expect_same_model(*model, step, full.slice(1, t, 1), str(preset, " token ", t));
     }
   }
 }

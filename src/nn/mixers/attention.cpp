@@ -22,6 +22,7 @@
 #include "lamina/ops/elementwise/clamp.h"
 #include "lamina/ops/elementwise/concat.h"
 #include "lamina/ops/elementwise/split.h"
+#include "lamina/ops/parallel/context_attention.h"
 
 namespace lamina::nn {
 namespace {
@@ -250,7 +251,7 @@ Tensor AttentionMixer::mix_joined(const Tensor& projected, ForwardContext& pass,
     if (!pass.rows->is_decode() || rounded_alibi_) return mix(joined_heads(projected, pass), pass, nullptr);
     return merged(attend_paged_step(projected, pass));
   }
-  const bool rotates = cache == nullptr && rotary_ != nullptr && rotary_->turns();
+  const bool rotates = cache == nullptr && rotary_ != nullptr && rotary_->turns() && !pass.context;
   if (rotates && !observes_attention(pass)) return merged(attend_rotated(projected, pass));
   return mix(joined_heads(projected, pass), pass, cache);
 }
@@ -274,7 +275,7 @@ Tensor AttentionMixer::mix(Heads heads, ForwardContext& pass, LayerCache* cache)
   if (cache != nullptr) return merged(attend_cached(q, k, v, pass, dynamic_cast<KeyValueCache&>(*cache)));
   const ops::AttentionOptions settings = options(pass);
   offer_attention(q, k, settings, extras(q, pass), pass);
-  return merged(ops::attention(q, k, v, settings, extras(q, pass)));
+  return merged(ops::context_attention(q, k, v, pass.context, settings, extras(q, pass)));
 }
 
 Tensor AttentionMixer::merged(const Tensor& y) const {

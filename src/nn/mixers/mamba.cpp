@@ -29,8 +29,8 @@ class MambaMixer final : public RecurrentMixer {
                                          const Device& device) const override;
 
  private:
-  Tensor scan(const Tensor& x, StateCache* states) const override;
-  Tensor step(const Tensor& x, StateCache& states) const override;
+  Tensor scan(const Tensor& x, const ForwardContext& pass, StateCache* states) const override;
+  Tensor step(const Tensor& x, const ForwardContext& pass, StateCache& states) const override;
   int64_t inner_width() const override { return *spec_.d_inner; }
   Tensor project(const Tensor& y) const override { return out_.forward(y); }
 
@@ -38,7 +38,7 @@ class MambaMixer final : public RecurrentMixer {
   struct Selection {
     Tensor delta, b, c;
   };
-  Selection select(const Tensor& u) const;
+  Selection select(const Tensor& u, const ForwardContext& pass) const;
   ops::SelectiveScanExtras extras(const Tensor& z) const {
     return {.d = d_, .z = z, .delta_bias = dt_.bias(), .delta_softplus = true};
   }
@@ -67,7 +67,7 @@ MambaMixer::MambaMixer(int64_t d_model, const arch::Mamba& spec, const Parameter
       x_(*spec.dt_rank + 2 * spec.state, *spec.d_inner, false, make.at("x")),
       dt_(step_weight(*spec.d_inner, *spec.dt_rank, make.at("dt")),
           softplus_steps("bias", *spec.d_inner, spec.dt_min, spec.dt_max, make.at("dt"))),
-      a_log_(log_counting({*spec.d_inner, spec.state}, make)),
+      a_log_(log_counting("a_log", {*spec.d_inner, spec.state}, make)),
       d_(make.constant({*spec.d_inner}, 1.0)),
       out_(d_model, *spec.d_inner, spec.bias, make.at("out"), Linear::Ends::in_residual) {
   add_child("in", in_);
@@ -87,17 +87,18 @@ MambaMixer::MambaMixer(int64_t d_model, const arch::Mamba& spec, const Parameter
   add_child("out", out_);
 }
 
-MambaMixer::Selection MambaMixer::select(const Tensor& u) const {
-  const std::vector<Tensor> parts = ops::split(x_.forward(u), {*spec_.dt_rank, spec_.state, spec_.state}, -1);
+MambaMixer::Selection MambaMixer::select(const Tensor& u, const ForwardContext& pass) const {
+  const std::vector<Tensor> parts =
+      ops::split(pass.shared_sum(x_.forward(u)), {*spec_.dt_rank, spec_.state, spec_.state}, -1);
   const auto normed = [](const std::optional<NormLayer>& norm, const Tensor& x) { return norm ? norm->forward(x) : x; };
   return {ops::linear(normed(dt_norm_, parts[0]), dt_.weight()), normed(b_norm_, parts[1]), normed(c_norm_, parts[2])};
 }
 
-Tensor MambaMixer::scan(const Tensor& x, StateCache* states) const {
+Tensor MambaMixer::scan(const Tensor& x, const ForwardContext& pass, StateCache* states) const {
   const std::vector<Tensor> parts = ops::split(in_.forward(x), {*spec_.d_inner, *spec_.d_inner}, -1);
   const Tensor before = states == nullptr ? Tensor() : states->conv(x.dtype());
   const Tensor u = ops::causal_conv1d(parts[0], conv_.weight(), conv_.bias(), before, ops::ConvActivation::silu);
-  const Selection selection = select(u);
+  const Selection selection = select(u, pass);
   ops::SelectiveScanExtras options = extras(parts[1]);
   if (states != nullptr) options.initial_state = states->scan(x.dtype());
   const ops::ScanResult result =
@@ -109,14 +110,14 @@ Tensor MambaMixer::scan(const Tensor& x, StateCache* states) const {
   return result.y;
 }
 
-Tensor MambaMixer::step(const Tensor& x, StateCache& states) const {
+Tensor MambaMixer::step(const Tensor& x, const ForwardContext& pass, StateCache& states) const {
   const Tensor row = x.reshape({x.dim(0), x.dim(2)});
   const std::vector<Tensor> parts = ops::split(in_.forward(row), {*spec_.d_inner, *spec_.d_inner}, -1);
   Tensor conv_state = states.conv(x.dtype());
   const Tensor u =
       ops::causal_conv1d_step(parts[0], conv_state, conv_.weight(), conv_.bias(), ops::ConvActivation::silu);
   states.keep_conv(conv_state);
-  const Selection selection = select(u);
+  const Selection selection = select(u, pass);
   Tensor scan_state = states.scan(x.dtype());
   const Tensor y = ops::selective_scan_step(u, selection.delta, ops::scaled_exp(a_log_, -1.0), selection.b, selection.c,
                                             scan_state, extras(parts[1]));

@@ -31,8 +31,8 @@ class Mamba2Mixer final : public RecurrentMixer {
                                          const Device& device) const override;
 
  private:
-  Tensor scan(const Tensor& x, StateCache* states) const override;
-  Tensor step(const Tensor& x, StateCache& states) const override;
+  Tensor scan(const Tensor& x, const ForwardContext& pass, StateCache* states) const override;
+  Tensor step(const Tensor& x, const ForwardContext& pass, StateCache& states) const override;
   int64_t inner_width() const override { return *spec_.d_inner; }
   Tensor project(const Tensor& y) const override { return out_.forward(y); }
   /// The factor of every projected channel.
@@ -67,7 +67,7 @@ Mamba2Mixer::Mamba2Mixer(int64_t d_model, const arch::Mamba2& spec, const Parame
       in_(*spec.d_inner + conv_width() + heads(), d_model, spec.bias, make.at("in")),
       conv_(conv_parameters(conv_width(), spec.conv, spec.conv_bias, make.at("conv"))),
       dt_bias_(softplus_steps("dt_bias", heads(), spec.dt_min, spec.dt_max, make)),
-      a_log_(log_counting({heads()}, make)),
+      a_log_(log_counting("a_log", {heads()}, make)),
       d_(make.constant({heads()}, 1.0)),
       out_(d_model, *spec.d_inner, spec.bias, make.at("out"), Linear::Ends::in_residual) {
   add_child("in", in_);
@@ -115,7 +115,7 @@ ops::SsdExtras Mamba2Mixer::extras() const {
           .chunk_size = spec_.chunk};
 }
 
-Tensor Mamba2Mixer::scan(const Tensor& x, StateCache* states) const {
+Tensor Mamba2Mixer::scan(const Tensor& x, const ForwardContext& /*pass*/, StateCache* states) const {
   const int64_t batch = x.dim(0);
   const int64_t seq = x.dim(1);
   const std::vector<Tensor> parts = project_in(x);
@@ -136,7 +136,7 @@ Tensor Mamba2Mixer::scan(const Tensor& x, StateCache* states) const {
   return gated_norm(result.y.reshape({batch, seq, *spec_.d_inner}), parts[0]);
 }
 
-Tensor Mamba2Mixer::step(const Tensor& x, StateCache& states) const {
+Tensor Mamba2Mixer::step(const Tensor& x, const ForwardContext& /*pass*/, StateCache& states) const {
   const int64_t batch = x.dim(0);
   const Tensor row = x.reshape({batch, x.dim(2)});
   const std::vector<Tensor> parts = project_in(row);

@@ -15,6 +15,7 @@
 #include "lamina/ops/elementwise/elementwise.h"
 #include "lamina/ops/elementwise/split.h"
 #include "lamina/ops/linear/matmul.h"
+#include "lamina/ops/parallel/context_attention.h"
 
 namespace lamina::nn {
 namespace {
@@ -161,7 +162,7 @@ Tensor MlaMixer::attend_expanded(const Queries& q, const Latents& kept, ForwardC
   const Tensor queries = ops::concat({q.nope, q.rope}, -1);
   const ops::AttentionOptions settings = options(pass);
   offer_attention(queries, k, settings, extras(pass), pass);
-  return ops::attention(queries, k, kv[1], settings, extras(pass));
+  return ops::context_attention(queries, k, kv[1], pass.context, settings, extras(pass));
 }
 
 Tensor MlaMixer::attend_fresh(const Queries& q, const Latents& fresh, const RowBatch& rows,

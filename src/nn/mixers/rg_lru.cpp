@@ -56,7 +56,7 @@ class RgLruMixer final : public RecurrentMixer {
   }
 
  private:
-  Tensor scan(const Tensor& x, StateCache* states) const override {
+  Tensor scan(const Tensor& x, const ForwardContext& /*pass*/, StateCache* states) const override {
     const Tensor gate = y_.forward(x, ops::Activation::gelu_tanh);
     const Tensor projected = x_.forward(x);
     const Tensor before = states == nullptr ? Tensor() : states->conv(x.dtype());
@@ -78,7 +78,9 @@ class RgLruMixer final : public RecurrentMixer {
     }
     return ops::mul(result.y, gate);
   }
-  Tensor step(const Tensor& x, StateCache& states) const override { return scan(x, &states); }
+  Tensor step(const Tensor& x, const ForwardContext& pass, StateCache& states) const override {
+    return scan(x, pass, &states);
+  }
 
   /// Block-diagonal projection of u [batch, seq, width].
   Tensor gate_of(const WeightAndBias& gate, const Tensor& u) const {

@@ -35,7 +35,7 @@ class ShortConvMixer final : public RecurrentMixer {
   }
 
  private:
-  Tensor scan(const Tensor& x, StateCache* states) const override {
+  Tensor scan(const Tensor& x, const ForwardContext& /*pass*/, StateCache* states) const override {
     const std::vector<Tensor> parts = ops::split(in_.forward(x), {width_, width_, width_}, -1);
     const Tensor gated = ops::mul(parts[0], parts[2]);
     const Tensor before = states == nullptr ? Tensor() : states->conv(x.dtype());
@@ -44,7 +44,7 @@ class ShortConvMixer final : public RecurrentMixer {
     return ops::mul(parts[1], mixed);
   }
 
-  Tensor step(const Tensor& x, StateCache& states) const override {
+  Tensor step(const Tensor& x, const ForwardContext& /*pass*/, StateCache& states) const override {
     const Tensor row = x.reshape({x.dim(0), x.dim(2)});
     const std::vector<Tensor> parts = ops::split(in_.forward(row), {width_, width_, width_}, -1);
     Tensor state = states.conv(x.dtype());

@@ -18,12 +18,14 @@ WeightAndBias conv_parameters(int64_t channels, int64_t taps, bool bias, const P
           bias ? make.uniform("bias", {channels}, -bound, bound) : Tensor()};
 }
 
-Tensor log_counting(const Shape& shape, const ParameterFactory& make) {
+Tensor log_counting(const std::string& name, const Shape& shape, const ParameterFactory& make) {
   Tensor tensor = make.empty(shape);
   if (tensor.is_meta()) return tensor;
   std::vector<double> values(static_cast<size_t>(tensor.numel()));
   const auto n = static_cast<size_t>(shape[-1]);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = std::log(static_cast<double>(i % n + 1));
+  const arch::Shard* shard = shape.rank() == 1 ? make.shard(name) : nullptr;
+  const auto first = static_cast<size_t>(shard == nullptr ? 0 : shard->begin);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::log(static_cast<double>(first + i % n + 1));
   put(tensor, values);
   return tensor;
 }

@@ -8,8 +8,9 @@ namespace lamina::nn {
 /// weight [channels, taps] and bias [channels] of a depthwise convolution, uniform in ±1/sqrt(taps).
 WeightAndBias conv_parameters(int64_t channels, int64_t taps, bool bias, const ParameterFactory& make);
 
-/// log(1 … n) along the last dimension of `shape`: initial decay rates 1 … n for every channel.
-Tensor log_counting(const Shape& shape, const ParameterFactory& make);
+/// log(1 … n) along the last dimension of `shape`: initial decay rates 1 … n for every channel. A vector may be a part
+/// of the weight `name`: it then counts in the whole weight.
+Tensor log_counting(const std::string& name, const Shape& shape, const ParameterFactory& make);
 
 /// log(dt) of step sizes drawn log-uniformly from [dt_min, dt_max]: [count].
 Tensor log_steps(const std::string& name, int64_t count, double dt_min, double dt_max, const ParameterFactory& make);

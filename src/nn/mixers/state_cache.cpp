@@ -101,8 +101,8 @@ Tensor run_recurrence(const Tensor& x, const ForwardContext& pass, LayerCache* c
 }
 
 Tensor RecurrentMixer::forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) {
-  return project(run_recurrence(x, pass, cache, inner_width(), [this](const Tensor& part, StateCache* states) {
-    return states != nullptr && part.dim(1) == 1 ? step(part, *states) : scan(part, states);
+  return project(run_recurrence(x, pass, cache, inner_width(), [&](const Tensor& part, StateCache* states) {
+    return states != nullptr && part.dim(1) == 1 ? step(part, pass, *states) : scan(part, pass, states);
   }));
 }
 

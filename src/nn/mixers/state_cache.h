@@ -55,9 +55,9 @@ class RecurrentMixer : public Mixer {
 
  protected:
   /// [batch, seq, d_model] → [batch, seq, inner_width()].
-  virtual Tensor scan(const Tensor& x, StateCache* states) const = 0;
+  virtual Tensor scan(const Tensor& x, const ForwardContext& pass, StateCache* states) const = 0;
   /// scan() of a single position.
-  virtual Tensor step(const Tensor& x, StateCache& states) const = 0;
+  virtual Tensor step(const Tensor& x, const ForwardContext& pass, StateCache& states) const = 0;
   virtual int64_t inner_width() const = 0;
   /// [batch, seq, inner_width()] → [batch, seq, d_model].
   virtual Tensor project(const Tensor& y) const = 0;
