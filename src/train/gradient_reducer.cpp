@@ -19,19 +19,18 @@ GradientReducer::GradientReducer(Tape& tape, NamedTensors parameters, const Shar
       partial_(parameters_.size()),
       complete_(parameters_.size()) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    set_leaf_hook(parameters_[i].tensor, [this, i] {
-      if (index_ >= 0) leaf_ready(i);
-    });
+    set_leaf_hook(parameters_[i].tensor, [this, i] { ready(i); });
   }
   if (communicator_.size() == 1) return;
   for (const Bucket& bucket : plan_.buckets()) {
     const Tensor& first = parameters_[bucket.parameters[0]].tensor;
     const DType wide = accumulation_type(first.dtype());
-    buffers_.push_back(Tensor::empty({bucket.elements}, wide, first.device()));
+    // With scatter fill() allocates the buffer of a bucket for as long as it travels.
+    buffers_.push_back(options_.scatter ? Tensor() : Tensor::empty({bucket.elements}, wide, first.device()));
     const int64_t own = bucket.counts[static_cast<size_t>(communicator_.rank())];
     own_.push_back(options_.scatter ? Tensor::empty({own}, wide, first.device()) : Tensor());
   }
-  if (!options_.before_ranks) thread_ = std::thread([this] { work(); });
+  if (!options_.before_ranks && options_.beside_backward) thread_ = std::thread([this] { work(); });
 }
 
 GradientReducer::~GradientReducer() {
@@ -49,29 +48,35 @@ void GradientReducer::start(int64_t count) {
   std::fill(defined_.begin(), defined_.end(), false);
   for (auto& sums : partial_) sums.clear();
   std::fill(complete_.begin(), complete_.end(), Tensor());
-  left_.clear();
-  for (const Bucket& bucket : plan_.buckets()) left_.push_back(bucket.parameters.size());
-  sent_ = 0;
   const std::lock_guard lock(mutex_);
   reduced_ = 0;
+}
+
+bool GradientReducer::every_micro_batch() const {
+  return !buffers_.empty() && options_.scatter && !options_.beside_backward && !options_.ordered &&
+         !options_.before_ranks;
 }
 
 void GradientReducer::arm(int64_t index) {
   index_ = index;
   std::fill(seen_.begin(), seen_.end(), false);
+  left_.clear();
+  for (const Bucket& bucket : plan_.buckets()) left_.push_back(bucket.parameters.size());
+  sent_ = 0;
 }
 
 void GradientReducer::disarm() {
   for (size_t i = parameters_.size(); i-- > 0;) {
-    if (!seen_[i]) leaf_ready(i);
+    ready(i);
   }
   index_ = -1;
 }
 
-void GradientReducer::leaf_ready(size_t parameter) {
+void GradientReducer::ready(size_t parameter) {
+  if (index_ < 0 || seen_[parameter]) return;
   seen_[parameter] = true;
   const bool last = index_ + 1 == count_;
-  if (!options_.ordered && !last) return;  // the tape adds the next micro-batch
+  if (!options_.ordered && !last && !every_micro_batch()) return;  // the tape adds the next micro-batch
   const Tensor& leaf = parameters_[parameter].tensor;
   Tensor sum = tape_.grad(leaf);
   defined_[parameter] = defined_[parameter] || sum.defined();
@@ -90,13 +95,19 @@ void GradientReducer::leaf_ready(size_t parameter) {
 
 void GradientReducer::complete(size_t parameter, Tensor gradient) {
   complete_[parameter] = std::move(gradient);
-  --left_[plan_.bucket_of(parameter)];
+  const size_t bucket = plan_.bucket_of(parameter);
+  --left_[bucket];
   if (buffers_.empty() || options_.before_ranks) return;
+  if (!options_.beside_backward) return left_[bucket] == 0 ? send(bucket) : void();
   // Buckets travel in order: all ranks must make the same calls.
   while (sent_ < left_.size() && left_[sent_] == 0) send(sent_++);
 }
 
 void GradientReducer::fill(size_t bucket) {
+  if (options_.scatter) {
+    const Tensor& like = own_[bucket];
+    buffers_[bucket] = Tensor::empty({plan_.buckets()[bucket].elements}, like.dtype(), like.device());
+  }
   int64_t at = 0;
   const auto put = [&](size_t parameter, int64_t begin, int64_t count) {
     const Tensor& gradient = complete_[parameter];
@@ -113,6 +124,7 @@ void GradientReducer::fill(size_t bucket) {
 
 void GradientReducer::send(size_t bucket) {
   fill(bucket);
+  if (!options_.beside_backward) return reduce(bucket);
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(bucket);
@@ -123,11 +135,13 @@ void GradientReducer::send(size_t bucket) {
 void GradientReducer::reduce(size_t bucket) {
   const comm::CallOptions options{.label = "gradients",
                                   .order = options_.ordered ? comm::Order::ordered : comm::Order::fast};
-  if (options_.scatter) {
-    communicator_.reduce_scatter(buffers_[bucket], own_[bucket], plan_.buckets()[bucket].counts, options);
-  } else {
-    communicator_.all_reduce(buffers_[bucket], options);
-  }
+  if (!options_.scatter) return communicator_.all_reduce(buffers_[bucket], options);
+  Tensor& own = own_[bucket];
+  const bool adds = every_micro_batch() && index_ > 0;
+  const Tensor sum = adds ? Tensor::empty(own.shape(), own.dtype(), own.device()) : own;
+  communicator_.reduce_scatter(buffers_[bucket], sum, plan_.buckets()[bucket].counts, options);
+  if (adds) own.add_(sum);
+  buffers_[bucket] = Tensor();
 }
 
 void GradientReducer::work() {
@@ -161,7 +175,7 @@ void GradientReducer::finish() {
     }
     return;
   }
-  if (buffers_.empty()) return;
+  if (buffers_.empty() || !options_.beside_backward) return;
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return reduced_ == buffers_.size(); });
   if (error_) std::rethrow_exception(error_);

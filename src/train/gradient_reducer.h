@@ -18,15 +18,19 @@ namespace lamina::train {
 struct ReducerOptions {
   /// Sum micro-batches and ranks in the tree of comm::ordered_sum, else as they come.
   bool ordered = false;
-  /// Leave each rank only the sums of its own pieces (ZeRO-2).
+  /// Leave each rank only the sums of its own pieces (ZeRO-2 and 3).
   bool scatter = false;
+  /// Buckets travel in a thread while backward runs. False: backward itself uses the ranks' connections (ZeRO-3), so
+  /// buckets travel in between, in its thread.
+  bool beside_backward = true;
   /// Called in finish() with the sums over micro-batches, before ranks are summed. If set, nothing travels while
-  /// backward runs: backward itself may use the ranks' connections then (tensor parallel).
+  /// backward runs: backward itself may use the ranks' connections then (tensor and context parallel).
   std::function<void(const std::vector<Tensor>& sums)> before_ranks = {};
 };
 
 /// Sums gradients over micro-batches and ranks. A bucket starts to travel, in a thread of its own, as soon as backward
-/// has completed its parameters in the last micro-batch.
+/// has completed its parameters in the last micro-batch. With ZeRO-3 and sums in any order, buckets travel in every
+/// micro-batch, so that no rank holds whole gradients.
 class GradientReducer {
  public:
   /// `parameters` are leaves of `tape`. `communicator` may have one rank.
@@ -40,6 +44,8 @@ class GradientReducer {
   void start(int64_t count);
   /// Before backward of the last pass of micro-batch `index`.
   void arm(int64_t index);
+  /// The gradient of a parameter is complete in this backward: known from a leaf hook, or from the layer's end.
+  void ready(size_t parameter);
   /// After that backward. A parameter without a gradient counts as zeros.
   void disarm();
   /// Waits for all sums. Throws what the communicator threw.
@@ -53,7 +59,8 @@ class GradientReducer {
   bool was_defined(size_t parameter) const { return defined_[parameter]; }
 
  private:
-  void leaf_ready(size_t parameter);
+  /// Whether every micro-batch is summed over ranks, not only the sum of all.
+  bool every_micro_batch() const;
   void complete(size_t parameter, Tensor gradient);
   void fill(size_t bucket);
   void send(size_t bucket);
@@ -73,7 +80,7 @@ class GradientReducer {
   std::vector<Tensor> complete_;              ///< sums over micro-batches, until they are in a bucket
   std::vector<size_t> left_;                  ///< parameters that each bucket waits for
   size_t sent_ = 0;                           ///< buckets on their way
-  std::vector<Tensor> buffers_;               ///< of each bucket; empty for one rank
+  std::vector<Tensor> buffers_;               ///< of each bucket, while it travels; empty for one rank
   std::vector<Tensor> own_;                   ///< with scatter: the sums of this rank's pieces
 
   std::mutex mutex_;

@@ -16,15 +16,28 @@ bool is_power_of_two(int64_t n) { return std::has_single_bit(static_cast<uint64_
 
 /// Refuses choices that the planner knows and training does not support.
 void refuse_missing(const LayoutChoice& layout, const NoteProblem& note) {
-  constexpr const char* kHint = "leave it out; dp, tp, pp, ep and zero (1 or 2) divide the work";
+  constexpr const char* kHint = "leave it out; dp, tp, pp, cp, ep and zero divide the work";
   const auto refuse = [&](bool asked, const char* key, const std::string& value) {
     if (asked) note("layout", str("layout.", key), value + " is not supported by training recipes", kHint);
   };
-  refuse(layout.cp > 1, "cp", str(layout.cp));
-  refuse(layout.zero == 3, "zero", "3");
-  refuse(layout.schedule == PipelineSchedule::interleaved, "schedule", "interleaved");
   refuse(layout.recompute == Recompute::selective, "recompute", "selective");
   refuse(layout.reduce == ReduceType::bf16, "reduce", "bf16");
+}
+
+/// What an interleaved pipeline needs of the recipe.
+void check_interleaved(const LayoutChoice& layout, const NoteProblem& note) {
+  const bool interleaved = layout.schedule == PipelineSchedule::interleaved;
+  if (interleaved != (layout.interleave > 1)) {
+    note("layout", "layout.interleave",
+         str(layout.interleave, " chunks per stage with schedule ", interleaved ? "interleaved" : "1f1b"),
+         "give schedule interleaved and interleave 2 or more, or neither");
+  }
+  if (!interleaved) return;
+  if (layout.pp == 1) note("layout", "layout.schedule", "interleaved, but pp is 1", "give pp, or leave schedule out");
+  if (layout.order == SumOrder::ordered) {
+    note("layout", "layout.order", "ordered with schedule interleaved, which is missing yet",
+         "use order fast, or schedule 1f1b");
+  }
 }
 
 /// What tensor-parallel ranks need of the recipe.
@@ -44,9 +57,36 @@ void check_tensor_parallel(const Recipe& recipe, const NoteProblem& note) {
   }
 }
 
+/// What context-parallel ranks need of the recipe.
+void check_context_parallel(const Recipe& recipe, const NoteProblem& note) {
+  const LayoutChoice& layout = recipe.layout;
+  if (layout.cp <= 1) return;
+  if (recipe.dropout.attention > 0) {
+    note("layout", "dropout.attention",
+         str(recipe.dropout.attention, " with context-parallel ranks, which is missing yet"),
+         "use dropout.residual and dropout.embedding, or cp 1");
+  }
+  if (recipe.length < 2 * layout.cp) {
+    note("layout", "layout.cp", str(layout.cp, " ranks share sequences of ", recipe.length, " positions"),
+         "each rank computes two chunks of a sequence: give at most length / 2 ranks");
+  }
+}
+
 /// Micro-batches of the data-parallel ranks with the most rows.
 int64_t most_micro_batches(const LayoutChoice& layout, int64_t batch) {
   return layout.micro_batch > 0 ? parts_of(parts_of(batch, layout.dp), layout.micro_batch) : 1;
+}
+
+/// Ranks that exchange tokens or gather weights within passes run equally many of them.
+void check_passes_together(const Recipe& recipe, const NoteProblem& note) {
+  const LayoutChoice& layout = recipe.layout;
+  if (!layout.passes_together() || layout.order == SumOrder::ordered) return;
+  if (most_micro_batches(layout, recipe.batch) > recipe.batch / layout.dp) {
+    note("layout", "layout.micro_batch",
+         str(layout.micro_batch, " sequences make ", most_micro_batches(layout, recipe.batch),
+             " micro-batches, but some of the ", layout.dp, " ranks have ", recipe.batch / layout.dp, " sequences"),
+         "give a batch that is a multiple of dp, or a larger micro_batch");
+  }
 }
 
 /// What expert-parallel ranks need of the recipe.
@@ -61,12 +101,6 @@ void check_expert_parallel(const Recipe& recipe, const NoteProblem& note) {
     note("layout", "layout.order",
          str("ordered with ep ", layout.ep, ", where experts sum over the tokens of all ranks"),
          "use order fast, or ep 1");
-  }
-  if (most_micro_batches(layout, recipe.batch) > recipe.batch / layout.dp) {
-    note("layout", "layout.micro_batch",
-         str(layout.micro_batch, " sequences make ", most_micro_batches(layout, recipe.batch),
-             " micro-batches, but some of the ", layout.dp, " ranks have ", recipe.batch / layout.dp, " sequences"),
-         "give a batch that is a multiple of dp, or a larger micro_batch");
   }
 }
 
@@ -104,10 +138,14 @@ std::vector<RowRange> micro_batches(const LayoutChoice& layout, int64_t batch, i
   const int64_t begin = rank * batch / layout.dp;
   const int64_t rows = (rank + 1) * batch / layout.dp - begin;
   int64_t parts = layout.micro_batch > 0 ? parts_of(rows, layout.micro_batch) : 1;
-  if (layout.ep > 1) parts = most_micro_batches(layout, batch);  // their ranks run passes together
+  if (layout.passes_together()) parts = most_micro_batches(layout, batch);
   for (int64_t i = 0; i < parts; ++i) result.push_back({begin + i * rows / parts, begin + (i + 1) * rows / parts});
   return result;
 }
+
+bool is_packed(const Recipe& recipe) { return recipe.data.order == data::Order::packed && !recipe.data.task; }
+
+int64_t rows_per_batch(const Recipe& recipe) { return is_packed(recipe) ? 1 : recipe.batch; }
 
 void resolve_layout(Recipe& recipe) {
   LayoutChoice& layout = recipe.layout;
@@ -122,18 +160,23 @@ void check_layout(const Recipe& recipe, const NoteProblem& note) {
   const LayoutChoice& layout = recipe.layout;
   refuse_missing(layout, note);
   check_tensor_parallel(recipe, note);
+  check_context_parallel(recipe, note);
+  check_interleaved(layout, note);
   if (recipe.batch < 1 || layout.dp < 1 || layout.micro_batch < 0) return;  // reported as out of range
   if (layout.dp > recipe.batch) {
     note("layout", "layout.dp", str(layout.dp, " ranks share a batch of ", recipe.batch, " sequences"),
          "give fewer ranks or a larger batch");
     return;
   }
-  if (recipe.data.order == data::Order::packed && !recipe.data.task && layout.is_parallel()) {
-    note("layout", "layout.dp", "a packed batch is one row of documents, which ranks and micro-batches cannot share",
-         "use data.order=shuffled, or one rank with order fast and no micro_batch");
+  const bool divides_rows = layout.dp > 1 || layout.order == SumOrder::ordered || layout.micro_batch > 0;
+  if (is_packed(recipe) && divides_rows) {
+    note("layout", "layout.dp",
+         "a packed batch is one row of documents, which data-parallel ranks and micro-batches cannot share",
+         "use data.order=shuffled, or dp 1 with order fast and no micro_batch; cp, tp and pp divide a packed batch");
   }
   check_ordered(layout, recipe.batch, note);
   check_expert_parallel(recipe, note);
+  check_passes_together(recipe, note);
 }
 
 }  // namespace lamina::train

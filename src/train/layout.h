@@ -36,6 +36,7 @@ struct LayoutChoice {
   int64_t zero = 0;
   bool sequence = false;
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  int64_t interleave = 1;
   int64_t micro_batch = 0;
   Recompute recompute = Recompute::none;
   ReduceType reduce = ReduceType::f32;
@@ -46,16 +47,19 @@ struct LayoutChoice {
           "tensor parallel: ranks that share the heads, feed-forward columns and vocabulary of the model",
           kParallelism);
     field("pp", self.pp, "pipeline parallel: stages of consecutive layers (arXiv:2104.04473)", kParallelism);
-    field("cp", self.cp, "context parallel; only 1 yet", kParallelism);
+    field("cp", self.cp, "context parallel: ranks that share the positions of every sequence (arXiv:2310.01889)",
+          kParallelism);
     field("ep", self.ep, "expert parallel: data-parallel ranks that share the experts (arXiv:2006.16668)",
           kParallelism);
-    field(
-        "zero", self.zero,
-        "what data-parallel ranks divide instead of repeating: 1 optimizer state, 2 also gradients (arXiv:1910.02054)",
-        arch::Limits{0, 3});
+    field("zero", self.zero,
+          "what data- and context-parallel ranks divide instead of repeating: 1 optimizer state, 2 also gradients, "
+          "3 also weights (arXiv:1910.02054)",
+          arch::Limits{0, 3});
     field("sequence", self.sequence,
           "sequence parallel: tensor-parallel ranks also share the tokens between sublayers (arXiv:2205.05198)");
-    field("schedule", self.schedule, "order of a pipeline's passes; only 1f1b yet");
+    field("schedule", self.schedule, "order of a pipeline's passes; interleaved needs interleave > 1");
+    field("interleave", self.interleave, "chunks of layers per pipeline stage (arXiv:2104.04473)",
+          arch::Limits{1, 1024});
     field(
         "micro_batch", self.micro_batch,
         "most sequences that a rank computes at once; default 0: its share of the batch, with order ordered an eighth "
@@ -68,9 +72,13 @@ struct LayoutChoice {
   }
   bool operator==(const LayoutChoice&) const = default;
 
+  /// Chunks of layers per pipeline stage.
+  int64_t chunks() const { return schedule == PipelineSchedule::interleaved ? interleave : 1; }
   int64_t ranks() const { return dp * tp * pp * cp; }  ///< number of processes
   /// Whether updates go through ParallelUpdate instead of the single-device path.
   bool is_parallel() const { return ranks() > 1 || order == SumOrder::ordered || micro_batch > 0; }
+  /// Whether data-parallel ranks use each other's tokens or weights within a pass, so that all run equally many.
+  bool passes_together() const { return ep > 1 || zero == 3; }
 };
 
 /// Rows [begin, end) of a batch.
@@ -82,8 +90,13 @@ struct RowRange {
 /// Micro-batches of an `ordered` run: a power of two, so that the tree of sums is the same for 1, 2, 4, … ranks.
 int64_t ordered_micro_batches(const LayoutChoice& layout, int64_t batch);
 /// The micro-batches of a batch that a data-parallel rank computes, in order. Their sizes differ by at most one row
-/// within an `ordered` run, and within each rank's share otherwise. With `ep` all ranks have equally many.
+/// within an `ordered` run, and within each rank's share otherwise. With passes_together() all ranks have equally many.
 std::vector<RowRange> micro_batches(const LayoutChoice& layout, int64_t batch, int rank);
+
+/// Whether a batch is one row of packed documents, of batch · length tokens.
+bool is_packed(const Recipe& recipe);
+/// Rows of a batch of the recipe's data.
+int64_t rows_per_batch(const Recipe& recipe);
 
 /// Fills in derived values: micro_batch of an `ordered` run, recompute from and to Recipe::checkpointing.
 void resolve_layout(Recipe& recipe);

@@ -32,7 +32,9 @@ Learner::Learner(const Recipe& recipe, const Device& device, std::shared_ptr<com
     : recipe_(recipe),
       device_(device),
       groups_(rank_groups(recipe.layout, device, std::move(communicator))),
-      model_(recipe.architecture, device, groups_.model_options(dtype_of(recipe), static_cast<uint64_t>(recipe.seed))) {
+      options_(groups_.model_options(dtype_of(recipe), static_cast<uint64_t>(recipe.seed))),
+      divided_(divide_weights(recipe, groups_, options_)),
+      model_(recipe.architecture, device, options_) {
   // Accumulate gradients in f32 if there are several passes. A single pass keeps the weights' dtype on the CPU. The GPU
   // always uses f32, because its GEMMs write f32 at no extra cost.
   const bool parallel = recipe.layout.is_parallel();
@@ -42,7 +44,7 @@ Learner::Learner(const Recipe& recipe, const Device& device, std::shared_ptr<com
   }
   rates_ = group_rates(recipe);
   if (parallel) {
-    parallel_ = std::make_unique<ParallelUpdate>(model_, tape_, recipe_, groups_);
+    parallel_ = std::make_unique<ParallelUpdate>(model_, tape_, recipe_, groups_, divided_);
   }
   start_optimizer();
 }
@@ -55,7 +57,11 @@ void Learner::start_optimizer() {
   if (!parallel_ && DeviceUpdate::possible(recipe_, device_, *optimizer_)) {
     device_update_ = std::make_unique<DeviceUpdate>(model_, tape_, dynamic_cast<AdamW&>(*optimizer_), recipe_, rates_);
   }
-  if (recipe_.ema > 0) ema_ = std::make_unique<Ema>(distinct_parameters(model_), recipe_.ema);
+  if (recipe_.ema > 0) ema_ = std::make_unique<Ema>(kept_parameters(), recipe_.ema);
+}
+
+NamedTensors Learner::kept_parameters() const {
+  return parallel_ ? parallel_->kept_parameters() : distinct_parameters(model_);
 }
 
 StepResult Learner::host_passes(int64_t step, const BatchAt& batch_at) {
@@ -122,6 +128,7 @@ void Learner::rehearse_evaluation() {
   if (recipe_.eval_batch == 0) return;
   const NoGrad off(tape_);
   const Ema::InPlace averages(ema_.get());
+  const DividedWeights::Use weights(divided_.get());
   const PassLengths lengths = pass_lengths(recipe_);
   const Tensor ids = Tensor::empty({recipe_.eval_batch, lengths.ids}, DType::i64, device_);
   nn::RunOptions run;
@@ -217,7 +224,7 @@ StepResult Learner::update_from(int64_t step, StepResult result, const std::vect
 void Learner::check_finite(int64_t step, double loss, const std::vector<Tensor>& grads, bool bad_gradient) const {
   if (std::isfinite(loss) && !bad_gradient) return;
   std::string found = str("the loss is ", loss);
-  for (const auto& [name, parameter] : model_.named_parameters()) {
+  for (const auto& [name, parameter] : kept_parameters()) {
     const ops::GradNorm norm = ops::global_norm({parameter.detach()});
     if (!norm.bad) continue;
     throw NotFinite(str("update ", step + 1, ": the weight ", name, " holds ", norm.bad->value, " at element ",
@@ -240,6 +247,7 @@ void Learner::check_finite(int64_t step, double loss, const std::vector<Tensor>&
 std::optional<Measured> Learner::evaluate(const EvaluationData& data, const std::function<bool()>& stop) {
   const NoGrad off(tape_);
   const Ema::InPlace averages(ema_.get());
+  const DividedWeights::Use weights(divided_.get());
   if (parallel_ && (groups_.data->size() > 1 || groups_.stages)) {
     return evaluate_shared(model_, data, parallel_->evaluation_ranks());
   }
@@ -255,6 +263,7 @@ std::optional<Measured> Learner::evaluate(const EvaluationData& data, const std:
 
 void Learner::with_kept_weights(const std::function<void(const nn::StateDict&)>& use) {
   const Ema::InPlace averages(ema_.get());
+  const DividedWeights::Use weights(divided_.get(), /*all=*/true);
   if (!sharded()) return use(model_.state_dict());
   const nn::StateDict own = model_.state_dict();
   nn::StateDict whole;
@@ -276,9 +285,16 @@ NamedTensors Learner::training_state() const {
 
 void Learner::add_average(NamedTensors& state) const {
   if (!ema_) return;
-  for (const NamedTensor& entry : ema_->average()) state.push_back({kAveragePrefix + entry.name, entry.tensor});
-  for (const NamedTensor& entry : distinct_parameters(model_)) {
-    state.push_back({kWeightsPrefix + entry.name, entry.tensor.detach()});
+  const std::map<std::string, Tensor> averages = by_name(ema_->average());
+  const std::map<std::string, Tensor> weights = by_name(kept_parameters());
+  for (const auto& [prefix, own] : {std::pair(kAveragePrefix, averages), std::pair(kWeightsPrefix, weights)}) {
+    for (const NamedTensor& parameter : distinct_parameters(model_)) {
+      const DType narrow = parameter.tensor.dtype();
+      const DType dtype = prefix == kAveragePrefix ? accumulation_type(narrow) : narrow;
+      const auto found = own.find(parameter.name);
+      const Tensor kept = found == own.end() ? Tensor() : found->second.detach();
+      state.push_back({prefix + parameter.name, parallel_ ? parallel_->undivided(parameter.name, kept, dtype) : kept});
+    }
   }
 }
 

@@ -76,6 +76,8 @@ class Learner {
   /// Runs an update on a meta device, whose allocator only counts. Returns the bytes that are live after the backward
   /// passes, gradients included.
   int64_t rehearse_update();
+  /// What this rank keeps of the parameters: with ZeRO-3 its pieces, else the model's.
+  NamedTensors kept_parameters() const;
   /// Runs an evaluation on a meta device, if the recipe has one.
   void rehearse_evaluation();
 
@@ -130,6 +132,8 @@ class Learner {
   Recipe recipe_;
   Device device_;
   RankGroups groups_;
+  nn::ModelOptions options_;
+  std::shared_ptr<DividedWeights> divided_;  ///< null unless ZeRO-3 divides the weights
   nn::Model model_;
   Tape tape_;
   std::unique_ptr<ParallelUpdate> parallel_;  ///< null on the single-device path

@@ -63,7 +63,7 @@ HeldPieces Learner::pieces_of(const NamedTensors& optimizer_state) const {
   HeldPieces pieces;
   const auto add = [&](const NamedTensors& tensors, const char* prefix) {
     if (parallel_) {
-      const HeldPieces held = parallel_->held(tensors, prefix);
+      const HeldPieces held = parallel_->held_as_parameters(tensors, prefix);
       pieces.insert(pieces.end(), held.begin(), held.end());
       return;
     }
@@ -76,7 +76,7 @@ HeldPieces Learner::pieces_of(const NamedTensors& optimizer_state) const {
   }
   if (ema_) {
     add(ema_->average(), kAveragePrefix);
-    add(distinct_parameters(model_), kWeightsPrefix);
+    add(kept_parameters(), kWeightsPrefix);
   }
   return pieces;
 }

@@ -59,7 +59,7 @@ arch::TrainingMemory training_memory(const Recipe& recipe, DeviceKind device) {
   const Device meta = Device::meta(device);
   Learner learner(recipe, meta);
   double weights = 0;
-  for (const NamedTensor& entry : distinct_parameters(learner.model())) weights += bytes(entry.tensor.nbytes());
+  for (const NamedTensor& entry : learner.kept_parameters()) weights += bytes(entry.tensor.nbytes());
   const double held = bytes(meta.allocator().counters().live);
   const double with_gradients = bytes(learner.rehearse_update());
   double apart = 0;

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "lamina/ops/optim/grad_norm.h"
+#include "lamina/train/interleaved.h"
 #include "lamina/train/parameter_groups.h"
-#include "lamina/train/pipeline.h"
 
 namespace lamina::train {
 namespace {
@@ -16,53 +16,75 @@ int64_t targets_in(const data::Batch& batch, RowRange rows) {
   return (end - begin) - std::count(begin, end, kIgnoreIndex);
 }
 
-/// Whether a state entry is the number of updates, of which each parameter has one.
-bool is_count(const Tensor& entry) { return entry.numel() == 1 && entry.dtype() == DType::i64; }
-
-/// `name` without its last part: the parameter that a state entry belongs to.
-std::string owner_of(const std::string& name) { return name.substr(0, name.find_last_of('.')); }
-
 }  // namespace
 
 /// One pass of one micro-batch, from its forward to its backward.
 struct ParallelUpdate::Pass {
   PassInput input;
   int64_t micro_batch = 0;
-  bool last_of_micro_batch = false;
+  int64_t part = 0;  ///< number of the part of the update whose gradient the reducer gets
+  bool last_of_part = false;
   double target_share = 0;  ///< share of the update's targets, which weighs the cross entropy
   double token_share = 0;   ///< share of the update's tokens, which weighs auxiliary losses
-  Tensor states = {};       ///< residual stream of the stage before
-  nn::StageOutput output = {};
-  TapeRecords records = {};
+  /// A forward that waits for its backward.
+  struct Chunk {
+    Tensor states;  ///< residual stream of the layers before
+    nn::StageOutput output;
+    TapeRecords records;
+  };
+  std::vector<Chunk> chunks = {};
   double loss = 0;  ///< this stage's part of the loss, weighted
 };
 
-ParallelUpdate::ParallelUpdate(nn::Model& model, Tape& tape, const Recipe& recipe, const RankGroups& groups)
+ParallelUpdate::ParallelUpdate(nn::Model& model, Tape& tape, const Recipe& recipe, const RankGroups& groups,
+                               std::shared_ptr<DividedWeights> divided)
     : model_(model),
       tape_(tape),
       recipe_(recipe),
       groups_(groups),
+      divided_(std::move(divided)),
       sharded_(groups.model ? std::make_unique<ShardedWeights>(model, groups.model) : nullptr),
-      micro_batches_(micro_batches(recipe.layout, recipe.batch, groups.data->rank())) {
+      micro_batches_(micro_batches(recipe.layout, rows_per_batch(recipe), groups.batch_part())) {
   NamedTensors parts[2];  // what data-parallel ranks hold, and experts that they divide
   for (const NamedTensor& parameter : distinct_parameters(model)) {
     const size_t experts = sharded_ && sharded_->by_experts(parameter.name) ? 1 : 0;
     places_[parameter.name] = {experts, parts[experts].size()};
     parts[experts].push_back(parameter);
   }
-  replicas_.push_back(std::make_unique<Replicas>(tape, parts[0], recipe, groups.data, sharded_.get()));
-  if (parts[1].empty()) return;
-  replicas_.push_back(std::make_unique<Replicas>(tape, parts[1], recipe, groups.same_experts, sharded_.get()));
+  const auto add = [&](const NamedTensors& parameters, const std::shared_ptr<comm::Communicator>& ranks) {
+    replicas_.push_back(std::make_unique<Replicas>(tape, parameters, recipe, ranks, sharded_.get(), divided_.get()));
+  };
+  add(parts[0], groups.data);
+  if (!parts[1].empty()) add(parts[1], groups.same_experts);
+  if (!divided_) return;
+  divided_->attach(tape, [this](int64_t layer) {
+    for (const auto& replicas : replicas_) replicas->layer_complete(layer);
+  });
 }
 
 EvaluationRanks ParallelUpdate::evaluation_ranks() const {
-  return {*groups_.data, groups_.stages.get(), groups_.experts != nullptr};
+  return {*groups_.data, groups_.stages.get(), groups_.experts != nullptr || divided_ != nullptr};
 }
 
 ParallelUpdate::Place ParallelUpdate::place_of(const std::string& name) const {
   const auto found = places_.find(name);
   LAMINA_CHECK(found != places_.end(), "the model has no parameter ", name);
   return found->second;
+}
+
+NamedTensors ParallelUpdate::kept_parameters() const {
+  NamedTensors kept;
+  for (const NamedTensor& parameter : distinct_parameters(model_)) {
+    const Tensor own = divided_ ? divided_->piece(parameter.name) : parameter.tensor;
+    if (own.defined()) kept.push_back({parameter.name, own});
+  }
+  return kept;
+}
+
+Tensor ParallelUpdate::undivided(const std::string& parameter, const Tensor& own, DType dtype) const {
+  const Place place = place_of(parameter);
+  if (!divided_ || !divided_->divides(parameter)) return own;
+  return replicas_of(place).gather_pieces(place.parameter, own, dtype, "checkpoint");
 }
 
 std::unique_ptr<Optimizer> ParallelUpdate::make_optimizer() const {
@@ -80,52 +102,56 @@ void ParallelUpdate::run(std::vector<Pass>& passes) {
     const Tensor& ids = at(pass).input.ids;
     return Tensor::empty(model_.states_shape(ids.dim(0), ids.dim(1)), model_.dtype(), model_.device());
   };
-  stage.forward = [&](int64_t index, const Tensor& states) {
-    Pass& pass = at(index);
-    pass.states = states;
-    if (states.defined()) tape_.watch(pass.states);
-    pass.output = pass_output(model_, tape_, recipe_, pass.input, pass.states);
-    const nn::ModelLoss& loss = pass.output.loss;
+  stage.forward = [&](const StagePass& now, const Tensor& states) {
+    Pass& pass = at(now.pass);
+    pass.chunks.resize(static_cast<size_t>(model_.stage().chunks));
+    Pass::Chunk& chunk = pass.chunks[static_cast<size_t>(now.chunk)];
+    chunk.states = states;
+    if (states.defined()) tape_.watch(chunk.states);
+    chunk.output = pass_output(model_, tape_, recipe_, pass.input, chunk.states, now.chunk);
+    const nn::ModelLoss& loss = chunk.output.loss;
     if (model_.device().kind() != DeviceKind::meta) {
       if (loss.cross_entropy.defined()) pass.loss += pass.target_share * loss.cross_entropy.item();
       for (const Tensor& more : loss.auxiliary) pass.loss += pass.token_share * more.item();
     }
-    pass.records = tape_.set_aside();
-    return pass.output.states;
+    chunk.records = tape_.set_aside();
+    return chunk.output.states;
   };
-  stage.backward = [&](int64_t index, const Tensor& gradient) {
-    Pass& pass = at(index);
+  stage.backward = [&](const StagePass& now, const Tensor& gradient) {
+    Pass& pass = at(now.pass);
+    Pass::Chunk& chunk = pass.chunks[static_cast<size_t>(now.chunk)];
+    const bool last = pass.last_of_part && now.chunk == 0;  // backward runs the chunks in reverse
     std::vector<Tensor> outputs;
     std::vector<Tensor> grads;
     const auto add = [&](const Tensor& output, double share) {
       outputs.push_back(output);
       grads.push_back(Tensor::full(output.shape(), share, output.dtype(), output.device()));
     };
-    const nn::ModelLoss& loss = pass.output.loss;
+    const nn::ModelLoss& loss = chunk.output.loss;
     if (loss.cross_entropy.defined()) add(loss.cross_entropy, pass.target_share);
     for (const Tensor& more : loss.auxiliary) add(more, pass.token_share);
     if (gradient.defined()) {
-      outputs.push_back(pass.output.states);
+      outputs.push_back(chunk.output.states);
       grads.push_back(gradient);
     }
-    tape_.resume(std::move(pass.records));
+    tape_.resume(std::move(chunk.records));
     // A loss that is not finite is not skipped: all ranks must make the same calls.
     for (const auto& replicas : replicas_) {
-      if (pass.last_of_micro_batch) replicas->reducer().arm(pass.micro_batch);
+      if (last) replicas->reducer().arm(pass.part);
     }
     tape_.backward(outputs, grads);
     for (const auto& replicas : replicas_) {
-      if (pass.last_of_micro_batch) replicas->reducer().disarm();
+      if (last) replicas->reducer().disarm();
     }
-    pass.output = {};
     Tensor back;
-    if (pass.states.defined()) {
-      back = tape_.grad(pass.states);
-      if (!back.defined()) back = Tensor::zeros(pass.states.shape(), pass.states.dtype(), pass.states.device());
-      pass.states = Tensor();
+    if (chunk.states.defined()) {
+      back = tape_.grad(chunk.states);
+      if (!back.defined()) back = Tensor::zeros(chunk.states.shape(), chunk.states.dtype(), chunk.states.device());
     }
+    chunk = {};
     return back;
   };
+  if (model_.stage().chunks > 1) return run_interleaved(*groups_.stages, model_.stage().chunks, stage);
   run_one_forward_one_backward(groups_.stages.get(), stage);
 }
 
@@ -133,24 +159,36 @@ double ParallelUpdate::run_passes(int64_t step, const std::function<data::Batch(
   const int64_t accumulated = recipe_.accumulation;
   std::vector<data::Batch> batches;
   for (int64_t i = 0; i < accumulated; ++i) batches.push_back(batch_at(step * accumulated + i));
+  std::vector<SharedBatch> shared;  // this rank's positions of them, if ranks share positions
+  for (const data::Batch& batch : batches) {
+    if (groups_.context) shared.push_back(shared_batch(batch, groups_.context));
+  }
   groups_.all->set_update(step + 1);
   tape_.zero_grad();
   const auto micro = static_cast<int64_t>(micro_batches_.size());
-  for (const auto& replicas : replicas_) replicas->reducer().start(micro);
+  // The reducer gets the gradients of so many passes together: of a micro-batch. ZeRO-3 does not keep whole gradients
+  // until then, unless sums are ordered. An interleaved stage runs the chunks of several passes in between.
+  int64_t together = divided_ && recipe_.layout.order != SumOrder::ordered ? 1 : accumulated;
+  if (model_.stage().chunks > 1) together = micro * accumulated;
+  for (const auto& replicas : replicas_) replicas->reducer().start(micro * accumulated / together);
+  const DividedWeights::Use weights(divided_.get());
   std::vector<Pass> passes;
   for (int64_t m = 0; m < micro; ++m) {
     const RowRange rows = micro_batches_[static_cast<size_t>(m)];
     for (int64_t i = 0; i < accumulated; ++i) {
       const data::Batch& batch = batches[static_cast<size_t>(i)];
+      const data::Batch& own = groups_.context ? shared[static_cast<size_t>(i)].batch : batch;
       const auto share = [&](int64_t part, int64_t all) {
         return static_cast<double>(part) / static_cast<double>(std::max<int64_t>(all, 1) * accumulated);
       };
-      passes.push_back({.input = pass_input(batch, rows.begin, rows.end - rows.begin, model_.device(),
+      passes.push_back({.input = pass_input(own, rows.begin, rows.end - rows.begin, model_.device(),
                                             static_cast<uint64_t>(step * accumulated + i)),
                         .micro_batch = m,
-                        .last_of_micro_batch = i + 1 == accumulated,
-                        .target_share = share(targets_in(batch, rows), targets_in(batch, {0, batch.rows})),
-                        .token_share = share(rows.end - rows.begin, batch.rows)});
+                        .part = (m * accumulated + i) / together,
+                        .last_of_part = (m * accumulated + i + 1) % together == 0,
+                        .target_share = share(targets_in(own, rows), targets_in(batch, {0, batch.rows})),
+                        .token_share = share((rows.end - rows.begin) * own.length, batch.rows * batch.length)});
+      if (groups_.context) passes.back().input.context = shared[static_cast<size_t>(i)].context;
     }
   }
   run(passes);
@@ -264,115 +302,12 @@ void ParallelUpdate::share_parameters() {
   for (const auto& replicas : replicas_) replicas->share_parameters();
 }
 
-NamedTensors ParallelUpdate::whole_state(const Optimizer& optimizer) const {
-  const NamedTensors own = undivided_state(optimizer);
-  if (!sharded_ || groups_.data->rank() >= recipe_.layout.ep) return own;
-  NamedTensors whole;
-  for (const NamedTensor& entry : train::make_optimizer(sharded_->whole_model(), recipe_)->state()) {
-    const std::string parameter = owner_of(entry.name);
-    if (!is_count(entry.tensor)) {
-      whole.push_back({entry.name, sharded_->gather_from(own, entry.name, parameter, entry.tensor.dtype())});
-      continue;
-    }
-    const auto mine = std::find_if(own.begin(), own.end(), [&](const NamedTensor& o) { return o.name == entry.name; });
-    const Tensor count = mine == own.end() ? Tensor::zeros({1}, DType::i64, model_.device()) : mine->tensor.clone();
-    sharded_->ranks().broadcast(count, sharded_->first_holder(parameter), {.label = "checkpoint"});
-    whole.push_back({entry.name, count});
-  }
-  return whole;
-}
-
-NamedTensors ParallelUpdate::undivided_state(const Optimizer& optimizer) const {
-  const NamedTensors own = optimizer.state();
-  if (recipe_.layout.zero == 0) return own;
-  // What this rank would hold without ZeRO, without memory.
-  const nn::Model shapes(model_.spec(), Device::meta(), model_.options());
-  NamedTensors whole;
-  for (const NamedTensor& entry : train::make_optimizer(shapes, recipe_)->state()) {
-    const Place place = place_of(owner_of(entry.name));
-    comm::Communicator& ranks = replicas_of(place).ranks();
-    const auto mine = std::find_if(own.begin(), own.end(), [&](const NamedTensor& o) { return o.name == entry.name; });
-    if (!replicas_of(place).divides_state()) {
-      whole.push_back(*mine);
-      continue;
-    }
-    const Tensor result = Tensor::zeros({entry.tensor.numel()}, entry.tensor.dtype(), model_.device());
-    std::vector<int64_t> counts(static_cast<size_t>(ranks.size()));
-    const std::vector<Piece>& pieces = replicas_of(place).plan().pieces_of(place.parameter);
-    const bool one = is_count(entry.tensor);
-    for (const Piece& piece : pieces) counts[static_cast<size_t>(piece.rank)] = one ? 0 : piece.count;
-    if (one) counts[static_cast<size_t>(pieces[0].rank)] = 1;
-    const int64_t own_count = counts[static_cast<size_t>(ranks.rank())];
-    const Tensor given = own_count > 0 ? mine->tensor.reshape({own_count}) : result.slice(0, 0, 0);
-    ranks.all_gather(given, result, counts, {.label = "optimizer state"});
-    if (ranks.rank() == 0) whole.push_back({entry.name, result.reshape(entry.tensor.shape())});
-  }
-  return whole;
-}
-
-int ParallelUpdate::model_copies() const { return groups_.data->size() / static_cast<int>(recipe_.layout.ep); }
-
-int ParallelUpdate::model_copy() const { return groups_.data->rank() / static_cast<int>(recipe_.layout.ep); }
-
-HeldPieces ParallelUpdate::held(const NamedTensors& tensors, const std::string& prefix) const {
-  const std::vector<int> writers = deal_tensors(tensors, model_copies());
-  HeldPieces pieces;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const HeldPiece own = whole_piece({prefix + tensors[i].name, tensors[i].tensor});
-    const HeldPieces in_whole =
-        sharded_ ? sharded_->held(tensors[i].name, own.tensor, {own.offset, own.part}) : HeldPieces{own};
-    for (HeldPiece piece : in_whole) {
-      piece.writes = piece.writes && writers[i] == model_copy();
-      pieces.push_back(std::move(piece));
-    }
-  }
-  return pieces;
-}
-
-HeldPieces ParallelUpdate::held_state(const NamedTensors& state, const std::string& prefix) const {
-  std::vector<std::vector<int>> writers;  // by index in replicas_ and parameter
-  for (const auto& replicas : replicas_) writers.push_back(deal_tensors(replicas->parameters(), model_copies()));
-  HeldPieces pieces;
-  for (const NamedTensor& entry : state) {
-    const std::string parameter = owner_of(entry.name);
-    const Place place = place_of(parameter);
-    const Replicas& replicas = replicas_of(place);
-    const ShardPlan& plan = replicas.plan();
-    const int rank = replicas.ranks().rank();
-    // ZeRO divides the state among ranks with different tokens, so each of them writes its own pieces.
-    const bool divided = replicas.divides_state();
-    const auto copies = divided ? ShardedWeights::Copies::same_tokens : ShardedWeights::Copies::all;
-    const bool own_turn = divided || writers[place.replicas][place.parameter] == model_copy();
-    const HeldPiece own = whole_piece({prefix + entry.name, entry.tensor});
-    if (is_count(entry.tensor)) {
-      const bool first_piece = !divided || plan.pieces_of(place.parameter)[0].rank == rank;
-      pieces.push_back(own);
-      pieces.back().writes = own_turn && first_piece && (!sharded_ || sharded_->has_first_element(parameter, copies));
-      continue;
-    }
-    const Shape& shape = replicas.parameters()[place.parameter].tensor.shape();
-    std::vector<TensorBox> boxes{{own.offset, own.part}};
-    if (divided) {
-      boxes = boxes_of_range(shape, plan.piece_of(place.parameter, rank).begin, own.part.reshape({-1}));
-    }
-    for (const TensorBox& box : boxes) {
-      const HeldPieces in_whole = sharded_ ? sharded_->held(parameter, own.tensor, box, copies)
-                                           : HeldPieces{{own.tensor, shape, box.offset, box.part}};
-      for (HeldPiece piece : in_whole) {
-        piece.writes = piece.writes && own_turn;
-        pieces.push_back(std::move(piece));
-      }
-    }
-  }
-  return pieces;
-}
-
 int64_t ParallelUpdate::most_rows() const {
   // Expert-parallel ranks rehearse passes of the same size.
   int64_t most = 0;
-  for (int rank = 0; rank < groups_.data->size(); ++rank) {
-    if (rank != groups_.data->rank() && !groups_.experts) continue;
-    for (const RowRange& rows : micro_batches(recipe_.layout, recipe_.batch, rank)) {
+  for (int part = 0; part < recipe_.layout.dp; ++part) {
+    if (part != groups_.batch_part() && !groups_.experts) continue;
+    for (const RowRange& rows : micro_batches(recipe_.layout, recipe_.batch, part)) {
       most = std::max(most, rows.end - rows.begin);
     }
   }
@@ -382,12 +317,18 @@ int64_t ParallelUpdate::most_rows() const {
 int64_t ParallelUpdate::rehearse(const std::function<PassInput(int64_t rows)>& input) {
   // Two passes, or as many as the pipeline has stages, show the peak memory of any number.
   const auto all = static_cast<int64_t>(micro_batches_.size()) * recipe_.accumulation;
-  const int64_t count = std::min<int64_t>(all, std::max(2, model_.stage().count));
+  const int64_t count = std::min<int64_t>(all, std::max(2, model_.stage().count * std::min(model_.stage().chunks, 2)));
   for (const auto& replicas : replicas_) replicas->reducer().start(1);
   std::vector<Pass> passes;
   for (int64_t i = 0; i < count; ++i) {
-    passes.push_back({.input = input(most_rows()), .last_of_micro_batch = i + 1 == count});
+    passes.push_back({.input = input(most_rows()), .last_of_part = i + 1 == count});
+    if (!groups_.context) continue;
+    PassInput& whole = passes.back().input;
+    const ops::ContextShare share{groups_.context, whole.ids.dim(1)};
+    for (Tensor* ids : {&whole.ids, &whole.targets}) *ids = ids->slice(1, 0, share.tokens()).contiguous();
+    whole.context = std::make_shared<const ops::ContextShare>(share);
   }
+  const DividedWeights::Use weights(divided_.get());
   run(passes);
   const int64_t live = model_.device().allocator().counters().live;
   for (const auto& replicas : replicas_) replicas->reducer().finish();

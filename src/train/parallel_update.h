@@ -7,6 +7,7 @@
 #include "lamina/comm/communicator.h"
 #include "lamina/data/batches.h"
 #include "lamina/nn/model.h"
+#include "lamina/train/divided_weights.h"
 #include "lamina/train/evaluation.h"
 #include "lamina/train/optimizer.h"
 #include "lamina/train/pass.h"
@@ -23,14 +24,23 @@ namespace lamina::train {
 /// ranks. With `order: ordered` its bits do not either, if every rank has the whole model.
 class ParallelUpdate {
  public:
-  /// Parameters are watched by `tape` with wide gradients (accumulation_type).
-  ParallelUpdate(nn::Model& model, Tape& tape, const Recipe& recipe, const RankGroups& groups);
+  /// Parameters are watched by `tape` with wide gradients (accumulation_type). `divided`: divide_weights() of the
+  /// model.
+  ParallelUpdate(nn::Model& model, Tape& tape, const Recipe& recipe, const RankGroups& groups,
+                 std::shared_ptr<DividedWeights> divided = nullptr);
 
   /// Ranks that share the batches of evaluations.
   EvaluationRanks evaluation_ranks() const;
   /// This rank's part of the model; null: it has all of it.
   ShardedWeights* sharded() { return sharded_.get(); }
   const ShardedWeights* sharded() const { return sharded_.get(); }  ///< see above
+  /// The weights of ZeRO-3; null: they are always in memory.
+  DividedWeights* divided() const { return divided_.get(); }
+  /// What this rank keeps of the parameters: with ZeRO-3 its pieces.
+  NamedTensors kept_parameters() const;
+  /// A whole tensor with the shape of a parameter, of which every rank keeps what it keeps of the parameter. All ranks
+  /// call it; `own` is undefined on a rank that keeps none.
+  Tensor undivided(const std::string& parameter, const Tensor& own, DType dtype) const;
   /// The recipe's optimizer of what this rank updates: all parameters, or with ZeRO its pieces.
   std::unique_ptr<Optimizer> make_optimizer() const;
 
@@ -50,6 +60,8 @@ class ParallelUpdate {
   /// Pieces of whole tensors that this rank's `tensors` are. They have the names and shapes of parameters or of
   /// state_dict(); `prefix` precedes their names in checkpoints.
   HeldPieces held(const NamedTensors& tensors, const std::string& prefix) const;
+  /// The same of tensors that are kept as kept_parameters() are.
+  HeldPieces held_as_parameters(const NamedTensors& tensors, const std::string& prefix) const;
   /// Pieces of whole tensors that `state` is: Optimizer::state() of this rank's optimizer.
   HeldPieces held_state(const NamedTensors& state, const std::string& prefix) const;
 
@@ -74,6 +86,9 @@ class ParallelUpdate {
   /// whole_state() of this rank's shards.
   NamedTensors undivided_state(const Optimizer& optimizer) const;
   int64_t most_rows() const;
+  /// held_state() of tensors that belong to the parameter owner(name).
+  HeldPieces held_pieces(const NamedTensors& tensors, const std::string& prefix,
+                         const std::function<std::string(const std::string& name)>& owner) const;
   int model_copies() const;  ///< how many times the ranks hold the whole model
   int model_copy() const;    ///< the number of this rank's among them
 
@@ -81,6 +96,7 @@ class ParallelUpdate {
   Tape& tape_;
   const Recipe& recipe_;
   RankGroups groups_;
+  std::shared_ptr<DividedWeights> divided_;
   std::unique_ptr<ShardedWeights> sharded_;
   std::vector<std::unique_ptr<Replicas>> replicas_;  ///< all parameters but experts; experts, if ranks divide them
   std::map<std::string, Place> places_;

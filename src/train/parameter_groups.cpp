@@ -1,7 +1,6 @@
 #include "lamina/train/parameter_groups.h"
 
 #include <algorithm>
-#include <set>
 
 namespace lamina::train {
 namespace {
@@ -56,12 +55,9 @@ ParameterKind parameter_kind(const std::string& name, const Tensor& parameter) {
 
 NamedTensors distinct_parameters(const nn::Model& model) {
   NamedTensors result;
-  std::set<const void*> seen;
   const auto is_new = [&](const Tensor& parameter) {
-    if (!parameter.is_meta()) return seen.insert(parameter.raw()).second;
-    return std::none_of(result.begin(), result.end(), [&](const NamedTensor& other) {
-      return other.tensor.shares_memory_with(parameter) && other.tensor.shape() == parameter.shape();
-    });
+    return std::none_of(result.begin(), result.end(),
+                        [&](const NamedTensor& other) { return other.tensor.is_same_view(parameter); });
   };
   for (const auto& [name, parameter] : model.named_parameters()) {
     if (is_new(parameter)) result.push_back({name, parameter});

@@ -10,7 +10,7 @@ PassInput pass_input(const data::Batch& batch, int64_t begin, int64_t rows, cons
     const std::span<const int64_t> part(ids.data() + begin * length, static_cast<size_t>(rows * length));
     return Tensor::from(part, {rows, length}, device);
   };
-  PassInput input{tensor(batch.ids, batch.length), tensor(batch.targets, batch.length), Tensor(), index, begin, {}, {}};
+  PassInput input{tensor(batch.ids, batch.length), tensor(batch.targets, batch.length), Tensor(), index, begin};
   if (!batch.document_starts.empty()) {
     input.document_starts =
         Tensor::from(batch.document_starts, {static_cast<int64_t>(batch.document_starts.size())}, device);
@@ -21,6 +21,24 @@ PassInput pass_input(const data::Batch& batch, int64_t begin, int64_t rows, cons
     input.neighbours = tensor(batch.neighbours, chunks * count * length).reshape({rows, chunks, count, length});
   }
   return input;
+}
+
+SharedBatch shared_batch(const data::Batch& batch, const std::shared_ptr<comm::Communicator>& ranks) {
+  LAMINA_CHECK(batch.length >= 2 * ranks->size(), "layout.cp: ", ranks->size(), " ranks share rows of ", batch.length,
+               " tokens; give longer sequences or fewer ranks");
+  const auto share = std::make_shared<ops::ContextShare>(ops::ContextShare{ranks, batch.length, batch.document_starts});
+  data::Batch own{batch.rows, share->tokens(), {}, {}, {}};
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    for (const ops::PositionRange& chunk : share->chunks()) {
+      const auto copy = [&](const std::vector<int64_t>& from, std::vector<int64_t>& to) {
+        const auto first = from.begin() + row * batch.length;
+        to.insert(to.end(), first + chunk.begin, first + chunk.end);
+      };
+      copy(batch.ids, own.ids);
+      copy(batch.targets, own.targets);
+    }
+  }
+  return {std::move(own), share};
 }
 
 data::NeighbourSizes neighbour_sizes(const arch::ArchSpec& resolved) {
@@ -57,16 +75,18 @@ double training_flops_per_token(const Recipe& recipe) {
 }
 
 nn::StageOutput pass_output(nn::Model& model, Tape& tape, const Recipe& recipe, const PassInput& input,
-                            const Tensor& states) {
+                            const Tensor& states, int chunk) {
   nn::RunOptions run{.training = true,
                      .dropout = {recipe.dropout.embedding, recipe.dropout.attention, recipe.dropout.residual},
                      .seed = static_cast<uint64_t>(recipe.seed),
                      .step = input.index,
                      .first_row = input.first_row,
-                     .checkpoint = recipe.checkpointing ? &tape : nullptr};
+                     .checkpoint = recipe.checkpointing ? &tape : nullptr,
+                     .chunk = chunk};
   run.document_starts = input.document_starts;
   run.source = input.source;
   run.neighbours = input.neighbours;
+  run.context = input.context;
   return model.stage_loss(input.ids, states, input.targets,
                           {.label_smoothing = recipe.label_smoothing, .z_loss = recipe.z_loss}, run);
 }

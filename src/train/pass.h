@@ -18,10 +18,19 @@ struct PassInput {
   int64_t first_row = 0;   ///< number of the first row in the whole batch; dropout draws by it
   Tensor source;           ///< [rows, source length] i64 of an encoder–decoder; undefined: no encoder
   Tensor neighbours;       ///< [rows, chunks, neighbours, tokens] i64 of a model with retrieval; undefined: none
+  /// Whole sequences of which the rows are this rank's share (context parallel); null: they are whole.
+  std::shared_ptr<const ops::ContextShare> context = {};
 };
 
 /// Rows `begin` … `begin` + `rows` − 1 of a batch on `device`, for pass `index`.
 PassInput pass_input(const data::Batch& batch, int64_t begin, int64_t rows, const Device& device, uint64_t index);
+
+/// The part of a batch that a rank of `ranks` computes if they share the positions of every row (context parallel).
+struct SharedBatch {
+  data::Batch batch;                                 ///< this rank's positions of every row; without documents
+  std::shared_ptr<const ops::ContextShare> context;  ///< the whole rows
+};
+SharedBatch shared_batch(const data::Batch& batch, const std::shared_ptr<comm::Communicator>& ranks);
 
 /// The largest lengths of a recipe's batches.
 struct PassLengths {
@@ -43,9 +52,10 @@ using PassInputAt = std::function<PassInput(int64_t i)>;
 /// Called with the scalar loss of pass i before its backward. Returning false skips that backward.
 using OnPassLoss = std::function<bool(int64_t i, const Tensor& loss)>;
 
-/// Losses of a pass, recorded on `tape`. `states` is the residual stream of the pipeline stage before, if there is one.
+/// Losses of a pass, recorded on `tape`. `states` is the residual stream of the pipeline stage before, if there is one;
+/// `chunk` is that of nn::RunOptions.
 nn::StageOutput pass_output(nn::Model& model, Tape& tape, const Recipe& recipe, const PassInput& input,
-                            const Tensor& states = {});
+                            const Tensor& states = {}, int chunk = 0);
 /// Scalar total loss of a pass of a model without pipeline stages.
 Tensor pass_loss(nn::Model& model, Tape& tape, const Recipe& recipe, const PassInput& input);
 

@@ -52,50 +52,59 @@ void run_one_forward_one_backward(comm::Communicator* stages, const StagePasses&
   for (int64_t i = 0; i < ahead; ++i) {
     const Tensor x = input(i);
     links.move({}, {}, {}, x);
-    links.move(sent(passes.forward(i, x)), {}, {}, {});
+    links.move(sent(passes.forward({i}, x)), {}, {}, {});
   }
   Tensor x = input(ahead);
   links.move({}, {}, {}, x);
   for (int64_t i = ahead; i < passes.count; ++i) {
-    const Tensor y = sent(passes.forward(i, x));
+    const Tensor y = sent(passes.forward({i}, x));
     const Tensor dy = gradient(i - ahead);
     links.move(y, dy, {}, {});
-    const Tensor dx = sent(passes.backward(i - ahead, dy));
+    const Tensor dx = sent(passes.backward({i - ahead}, dy));
     x = input(i + 1);
     links.move({}, {}, dx, x);
   }
   for (int64_t i = std::max<int64_t>(passes.count - ahead, 0); i < passes.count; ++i) {
     const Tensor dy = gradient(i);
     links.move({}, dy, {}, {});
-    links.move({}, {}, sent(passes.backward(i, dy)), {});
+    links.move({}, {}, sent(passes.backward({i}, dy)), {});
   }
 }
 
 namespace {
 
-/// Runs `stage` from the states of the stage before, and sends its result to the next one.
-Tensor one_forward(nn::Model& model, comm::Communicator* stages, const Tensor& ids,
-                   const std::function<Tensor(const Tensor& states)>& stage) {
-  StageLinks links(stages);
-  Tensor x;
-  if (!links.is_first()) x = Tensor::empty(model.states_shape(ids.dim(0), ids.dim(1)), model.dtype(), ids.device());
-  links.move({}, {}, {}, x);
-  const Tensor y = stage(x);
-  if (links.is_last()) return y;
-  links.move(y.detach().contiguous(), {}, {}, {});
+/// Runs `stage` for every chunk, from the states of the stage before, and sends its result to the next one.
+Tensor one_forward(nn::Model& model, comm::Communicator* stages, const Tensor& ids, nn::RunOptions run,
+                   const std::function<Tensor(const Tensor& states, const nn::RunOptions& run)>& stage) {
+  const arch::PipelineStage& own = model.stage();
+  const auto move = [&](const std::vector<comm::Message>& sends, const std::vector<comm::Message>& receives) {
+    stages->exchange(sends, receives, {.label = "pipeline"});
+  };
+  for (run.chunk = 0; run.chunk < own.chunks; ++run.chunk) {
+    Tensor x;
+    if (!own.is_first() || run.chunk > 0) {
+      x = Tensor::empty(model.states_shape(ids.dim(0), ids.dim(1)), model.dtype(), ids.device());
+      move({}, {{(own.index + own.count - 1) % own.count, x}});
+    }
+    const Tensor y = stage(x, run);
+    if (own.is_last() && run.chunk + 1 == own.chunks) return y;
+    move({{(own.index + 1) % own.count, y.detach().contiguous()}}, {});
+  }
   return {};
 }
 
 }  // namespace
 
 Tensor staged_hidden(nn::Model& model, comm::Communicator* stages, const Tensor& ids, const nn::RunOptions& run) {
-  return one_forward(model, stages, ids, [&](const Tensor& states) { return model.stage_hidden(ids, states, run); });
+  return one_forward(model, stages, ids, run, [&](const Tensor& states, const nn::RunOptions& of_chunk) {
+    return model.stage_hidden(ids, states, of_chunk);
+  });
 }
 
 Tensor staged_cross_entropy(nn::Model& model, comm::Communicator* stages, const Tensor& ids, const Tensor& targets,
                             const nn::RunOptions& run) {
-  return one_forward(model, stages, ids, [&](const Tensor& states) {
-    const nn::StageOutput output = model.stage_loss(ids, states, targets, {}, run);
+  return one_forward(model, stages, ids, run, [&](const Tensor& states, const nn::RunOptions& of_chunk) {
+    const nn::StageOutput output = model.stage_loss(ids, states, targets, {}, of_chunk);
     return output.states.defined() ? output.states : output.loss.cross_entropy;
   });
 }

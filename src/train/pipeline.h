@@ -8,17 +8,23 @@
 
 namespace lamina::train {
 
+/// A pass of an update through one of the stage's groups of layers (arch::PipelineStage::chunks).
+struct StagePass {
+  int64_t pass = 0;
+  int chunk = 0;
+};
+
 /// What a pipeline stage does for each pass of an update. A model without stages is one stage, which receives and sends
 /// nothing.
 struct StagePasses {
   int64_t count = 0;  ///< passes, the same on every stage
   /// Uninitialised memory for the residual stream of a pass.
   std::function<Tensor(int64_t pass)> states;
-  /// Forward of a pass from the stage before's residual stream (undefined on the first stage) to this stage's
-  /// (undefined on the last).
-  std::function<Tensor(int64_t pass, const Tensor& states)> forward;
+  /// Forward of a pass from the residual stream of the layers before (undefined for the first) to that of this stage's
+  /// (undefined for the last).
+  std::function<Tensor(const StagePass& at, const Tensor& states)> forward;
   /// Backward of a pass, from the gradient of forward()'s result to that of its argument; both may be undefined.
-  std::function<Tensor(int64_t pass, const Tensor& gradient)> backward;
+  std::function<Tensor(const StagePass& at, const Tensor& gradient)> backward;
 };
 
 /// Runs passes in the order 1F1B (PipeDream-Flush, arXiv:2104.04473): a stage starts with one forward for each stage

@@ -9,9 +9,12 @@
 
 namespace lamina::train {
 
-/// The groups of ranks that a layout divides its processes into. Rank (p · dp + d) · tp + t is tensor-parallel rank t
-/// and data-parallel rank d of pipeline stage p: tensor-parallel ranks are neighbours. Data-parallel ranks with the
-/// same d / ep divide the experts.
+/// The groups of ranks that a layout divides its processes into. Rank ((p · dp + d) · cp + c) · tp + t is
+/// tensor-parallel rank t, context-parallel rank c and data-parallel rank d of pipeline stage p: tensor-parallel ranks
+/// are neighbours, then context-parallel ones. Data-parallel ranks with the same d / ep divide the experts.
+///
+/// Context-parallel ranks hold the same weights and compute different tokens, as data-parallel ones do: both are in
+/// `data`, which sums gradients and divides the state (ZeRO).
 struct RankGroups {
   std::shared_ptr<comm::Communicator> all;           ///< all ranks of the layout; null: one device
   std::shared_ptr<comm::Communicator> data;          ///< ranks with the same part of the model, except for experts
@@ -21,6 +24,11 @@ struct RankGroups {
   std::shared_ptr<const nn::TensorParallel> tensor;   ///< ranks with the same part of the batch; null: none
   std::shared_ptr<const nn::ExpertParallel> experts;  ///< ranks that divide the experts; null: each has all
   std::shared_ptr<comm::Communicator> stages;         ///< the stages of this pipeline, in order; null: one stage
+  std::shared_ptr<comm::Communicator> context;        ///< ranks that share sequences; null: each has whole ones
+  int chunks = 1;                                     ///< groups of layers on each stage
+
+  /// Which rows of a batch this rank computes: its number among the data-parallel ranks.
+  int batch_part() const { return data->rank() / (context ? context->size() : 1); }
 
   /// Options of the part of the model that this rank holds.
   nn::ModelOptions model_options(DType dtype, uint64_t seed) const;

@@ -190,9 +190,11 @@ Recipe resolve_recipe(Recipe recipe, int64_t vocab_size, const std::string& name
   if (is_resolved) check_direction(recipe, problems);
   if (is_resolved) check_neighbours(recipe, problems);
   if (is_resolved) {
-    for (const std::vector<Problem>& found : {arch::tensor_parallel_problems(recipe.architecture, recipe.layout.tp),
-                                              arch::expert_parallel_problems(recipe.architecture, recipe.layout.ep),
-                                              arch::pipeline_problems(recipe.architecture, recipe.layout.pp)}) {
+    for (const std::vector<Problem>& found :
+         {arch::tensor_parallel_problems(recipe.architecture, recipe.layout.tp),
+          arch::expert_parallel_problems(recipe.architecture, recipe.layout.ep),
+          arch::pipeline_problems(recipe.architecture, recipe.layout.pp, recipe.layout.chunks()),
+          arch::context_parallel_problems(recipe.architecture, recipe.layout.cp)}) {
       for (Problem problem : found) {
         problem.path = "architecture." + problem.path;
         problems.push_back(std::move(problem));

@@ -1,5 +1,6 @@
 #include "lamina/train/replicas.h"
 
+#include "lamina/train/divided_weights.h"
 #include "lamina/train/parameter_groups.h"
 
 namespace lamina::train {
@@ -17,22 +18,42 @@ std::vector<bool> whole_parameters(const NamedTensors& parameters, const Recipe&
 
 }  // namespace
 
+ShardPlan zero_plan(const NamedTensors& parameters, const Recipe& recipe, int ranks) {
+  std::vector<int64_t> layers;
+  for (const NamedTensor& parameter : parameters) {
+    if (recipe.layout.zero == 3) layers.push_back(layer_of(parameter.name));
+  }
+  return {parameters, whole_parameters(parameters, recipe), ranks, layers};
+}
+
 Replicas::Replicas(Tape& tape, NamedTensors parameters, const Recipe& recipe, std::shared_ptr<comm::Communicator> ranks,
-                   ShardedWeights* sharded)
+                   ShardedWeights* sharded, const DividedWeights* divided)
     : parameters_(std::move(parameters)),
       zero_(recipe.layout.zero),
       ranks_(std::move(ranks)),
-      plan_(parameters_, whole_parameters(parameters_, recipe), ranks_->size()) {
-  ReducerOptions options{.ordered = recipe.layout.order == SumOrder::ordered, .scatter = zero_ >= 2};
+      plan_(zero_plan(parameters_, recipe, ranks_->size())),
+      divided_(divided) {
+  ReducerOptions options{.ordered = recipe.layout.order == SumOrder::ordered,
+                         .scatter = zero_ >= 2,
+                         .beside_backward = divided == nullptr};
   if (sharded != nullptr) {
     options.before_ranks = [this, sharded](const std::vector<Tensor>& sums) {
       sharded->sum_gradients(parameters_, sums);
     };
+  } else if (recipe.layout.cp > 1) {
+    options.before_ranks = [](const std::vector<Tensor>& /*sums*/) {};  // backward uses the ranks' connections
   }
   reducer_ = std::make_unique<GradientReducer>(tape, parameters_, plan_, *ranks_, std::move(options));
 }
 
+void Replicas::layer_complete(int64_t layer) {
+  for (size_t i = parameters_.size(); i-- > 0;) {
+    if (layer_of(parameters_[i].name) == layer) reducer_->ready(i);
+  }
+}
+
 Tensor Replicas::piece(size_t parameter) const {
+  if (divided_ != nullptr) return divided_->piece(parameters_[parameter].name);
   const Tensor whole = parameters_[parameter].tensor;
   const Piece own = plan_.piece_of(parameter, ranks_->rank());
   if (!divides_state() || own.count == whole.numel()) return whole;
@@ -58,7 +79,7 @@ Replicas::GradientPart Replicas::own_gradient(size_t parameter) const {
 }
 
 void Replicas::share_parameters() const {
-  if (!divides_state()) return;
+  if (!divides_state() || divided_ != nullptr) return;
   for (const Bucket& bucket : plan_.buckets()) {
     const Tensor& first = parameters_[bucket.parameters[0]].tensor;
     const Tensor buffer = Tensor::empty({bucket.elements}, first.dtype(), first.device());
@@ -82,6 +103,16 @@ void Replicas::share_parameters() const {
       if (piece.rank != rank) part.copy_(place);
     });
   }
+}
+
+Tensor Replicas::gather_pieces(size_t parameter, const Tensor& own, DType dtype, std::string_view label) const {
+  const Tensor& like = parameters_[parameter].tensor;
+  const Tensor whole = Tensor::zeros({like.numel()}, dtype, like.device());
+  std::vector<int64_t> counts(static_cast<size_t>(ranks_->size()));
+  for (const Piece& piece : plan_.pieces_of(parameter)) counts[static_cast<size_t>(piece.rank)] = piece.count;
+  const int64_t count = counts[static_cast<size_t>(ranks_->rank())];
+  ranks_->all_gather(count > 0 ? own.reshape({count}) : whole.slice(0, 0, 0), whole, counts, {.label = label});
+  return whole.reshape(like.shape());
 }
 
 }  // namespace lamina::train

@@ -11,23 +11,31 @@
 
 namespace lamina::train {
 
+class DividedWeights;
+
+/// The buckets and pieces of a recipe: with ZeRO-3 a bucket per layer.
+ShardPlan zero_plan(const NamedTensors& parameters, const Recipe& recipe, int ranks);
+
 /// Parameters that the same ranks hold, each of which computes the gradients of its own tokens: data-parallel ranks, or
 /// for experts those of them that hold the same experts. Sums their gradients. With ZeRO a rank updates its pieces
 /// only.
 class Replicas {
  public:
   /// `parameters` are watched by `tape` with wide gradients (accumulation_type). `sharded`: see ParallelUpdate.
+  /// `divided`: holds the weights with ZeRO-3, else null.
   Replicas(Tape& tape, NamedTensors parameters, const Recipe& recipe, std::shared_ptr<comm::Communicator> ranks,
-           ShardedWeights* sharded);
+           ShardedWeights* sharded, const DividedWeights* divided);
 
   comm::Communicator& ranks() const { return *ranks_; }
   const NamedTensors& parameters() const { return parameters_; }
   const ShardPlan& plan() const { return plan_; }
   GradientReducer& reducer() { return *reducer_; }
 
-  bool divides_state() const { return zero_ > 0 && ranks_->size() > 1; }       ///< ZeRO-1 or 2
-  bool divides_gradients() const { return zero_ >= 2 && ranks_->size() > 1; }  ///< ZeRO-2
-  /// What this rank updates of a parameter: itself, a flat slice, or nothing.
+  bool divides_state() const { return zero_ > 0 && ranks_->size() > 1; }       ///< ZeRO-1, 2 or 3
+  bool divides_gradients() const { return zero_ >= 2 && ranks_->size() > 1; }  ///< ZeRO-2 or 3
+  /// In backward: all gradients of a layer's parameters are complete.
+  void layer_complete(int64_t layer);
+  /// What this rank updates of a parameter: itself, a flat piece, or nothing.
   Tensor piece(size_t parameter) const;
   /// Gradient of piece(); undefined if no rank has one.
   Tensor gradient(size_t parameter) const;
@@ -42,14 +50,17 @@ class Replicas {
   };
   /// What this rank has of a gradient: all of it, or with divides_gradients() its piece.
   GradientPart own_gradient(size_t parameter) const;
-  /// After the optimizer: every rank gets the pieces that others updated.
+  /// After the optimizer: every rank gets the pieces that others updated, unless the weights are divided (ZeRO-3).
   void share_parameters() const;
+  /// All of a tensor with the shape of a parameter, from the pieces of all ranks; `own` is undefined on a rank without.
+  Tensor gather_pieces(size_t parameter, const Tensor& own, DType dtype, std::string_view label) const;
 
  private:
   NamedTensors parameters_;
   int64_t zero_;
   std::shared_ptr<comm::Communicator> ranks_;
   ShardPlan plan_;
+  const DividedWeights* divided_;
   std::unique_ptr<GradientReducer> reducer_;
   std::vector<bool> defined_;
 };

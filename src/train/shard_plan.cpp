@@ -10,7 +10,8 @@ constexpr int64_t kBuckets = 8;                        // of small models, so th
 
 }  // namespace
 
-ShardPlan::ShardPlan(const NamedTensors& parameters, const std::vector<bool>& whole, int ranks)
+ShardPlan::ShardPlan(const NamedTensors& parameters, const std::vector<bool>& whole, int ranks,
+                     const std::vector<int64_t>& units)
     : bucket_of_(parameters.size()), pieces_of_(parameters.size()) {
   int64_t total = 0;
   for (const NamedTensor& parameter : parameters) total += parameter.tensor.numel();
@@ -18,7 +19,9 @@ ShardPlan::ShardPlan(const NamedTensors& parameters, const std::vector<bool>& wh
   for (size_t i = parameters.size(); i-- > 0;) {  // backward completes the last layers first
     const bool new_dtype =
         !buckets_.empty() && parameters[buckets_.back().parameters[0]].tensor.dtype() != parameters[i].tensor.dtype();
-    if (buckets_.empty() || buckets_.back().elements >= full || new_dtype) buckets_.emplace_back();
+    const bool ends = !buckets_.empty() && (units.empty() ? buckets_.back().elements >= full
+                                                          : units[buckets_.back().parameters[0]] != units[i]);
+    if (buckets_.empty() || ends || new_dtype) buckets_.emplace_back();
     buckets_.back().parameters.push_back(i);
     buckets_.back().elements += parameters[i].tensor.numel();
     bucket_of_[i] = buckets_.size() - 1;

@@ -12,6 +12,14 @@ Tensor flat_block(const Tensor& tensor, int axis, int64_t begin, int64_t count) 
   return block.reshape({block.numel()});
 }
 
+/// The sections of a shard, or the shard itself.
+std::vector<const arch::Shard*> parts_of(const arch::Shard& shard) {
+  if (shard.sections.empty()) return {&shard};
+  std::vector<const arch::Shard*> parts;
+  for (const arch::Shard& section : shard.sections) parts.push_back(&section);
+  return parts;
+}
+
 }  // namespace
 
 ShardedWeights::ShardedWeights(const nn::Model& model, std::shared_ptr<comm::Communicator> ranks)
@@ -29,16 +37,19 @@ ShardedWeights::ShardedWeights(const nn::Model& model, std::shared_ptr<comm::Com
   }
   // All ranks see the same weights in the same order, so they split in the same order.
   for (const auto& [name, own] : shards_[static_cast<size_t>(ranks_->rank())]) {
-    std::vector<int> colors;
-    bool summed = false;
-    for (int rank = 0; rank < ranks_->size(); ++rank) {
-      const arch::Shard& shard = shards_[static_cast<size_t>(rank)].at(name);
-      colors.push_back(shard.sums_gradient ? shard.holders[0] : rank);
-      summed = summed || shard.sums_gradient;
+    for (size_t section = 0; section < parts_of(own).size(); ++section) {
+      std::vector<int> colors;
+      bool summed = false;
+      for (int rank = 0; rank < ranks_->size(); ++rank) {
+        const arch::Shard& shard = *parts_of(shards_[static_cast<size_t>(rank)].at(name))[section];
+        colors.push_back(shard.sums_gradient ? shard.holders[0] : rank);
+        summed = summed || shard.sums_gradient;
+      }
+      if (!summed) continue;
+      if (!groups_.contains(colors)) groups_[colors] = ranks_->split(colors);
+      const arch::Shard* part = parts_of(own)[section];
+      if (part->sums_gradient) group_of_[part] = colors;
     }
-    if (!summed) continue;
-    if (!groups_.contains(colors)) groups_[colors] = ranks_->split(colors);
-    if (own.sums_gradient) group_of_[&own] = colors;
   }
 }
 
@@ -57,7 +68,11 @@ ShardedWeights::Part ShardedWeights::part_of(const std::string& name, int rank) 
     const arch::Shard& shard = shards.at(name);
     part.axis = shard.axis;
     limit(shard);
-    if (shard.count > 0) part.blocks.push_back({0, shard.begin, shard.count, &shard});
+    int64_t own = 0;
+    for (const arch::Shard* section : parts_of(shard)) {
+      if (section->count > 0) part.blocks.push_back({own, section->begin, section->count, section});
+      own += section->count;
+    }
   } else {
     part.axis = joined->second.axis;
     int64_t own = 0;

@@ -19,19 +19,25 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kLast = "last";
 constexpr const char* kBest = "best";
 
-/// A run resumes with any number of ranks: data-parallel ranks divide the batch. Pipeline stages, then
-/// tensor-parallel ranks stay if they divide the new number, and as many expert-parallel ranks as divide the
+/// A run resumes with any number of ranks: data-parallel ranks divide the batch. Pipeline stages, then tensor-parallel
+/// and context-parallel ranks stay if they divide the new number, and as many expert-parallel ranks as divide the
 /// data-parallel ones.
 Recipe recipe_for(Recipe recipe, const comm::Communicator* communicator) {
   const int64_t ranks = communicator == nullptr ? 1 : communicator->size();
   if (recipe.layout.ranks() == ranks) return recipe;
   if (ranks % recipe.layout.pp != 0) recipe.layout.pp = 1;
+  if (recipe.layout.pp == 1) {
+    recipe.layout.schedule = PipelineSchedule::one_forward_one_backward;
+    recipe.layout.interleave = 1;
+  }
   const int64_t of_stage = ranks / recipe.layout.pp;
   if (of_stage % recipe.layout.tp != 0) {
     recipe.layout.tp = 1;
     recipe.layout.sequence = false;
   }
-  recipe.layout.dp = of_stage / recipe.layout.tp;
+  const int64_t of_tensor = of_stage / recipe.layout.tp;
+  if (of_tensor % recipe.layout.cp != 0) recipe.layout.cp = 1;
+  recipe.layout.dp = of_tensor / recipe.layout.cp;
   recipe.layout.ep = std::gcd(recipe.layout.dp, recipe.layout.ep);
   return resolve_recipe(std::move(recipe), 0, "recipe");
 }

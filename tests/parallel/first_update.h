@@ -21,10 +21,14 @@ inline First single_device(const train::Recipe& recipe) {
   First first;
   for (int64_t pass = 0; pass < recipe.accumulation; ++pass) {
     const data::Batch batch = batch_of(recipe, pass);
-    const nn::RunOptions run{.training = true,
-                             .dropout = {recipe.dropout.embedding, recipe.dropout.attention, recipe.dropout.residual},
-                             .seed = static_cast<uint64_t>(recipe.seed),
-                             .step = static_cast<uint64_t>(pass)};
+    nn::RunOptions run{.training = true,
+                       .dropout = {recipe.dropout.embedding, recipe.dropout.attention, recipe.dropout.residual},
+                       .seed = static_cast<uint64_t>(recipe.seed),
+                       .step = static_cast<uint64_t>(pass)};
+    if (!batch.document_starts.empty()) {
+      const auto count = static_cast<int64_t>(batch.document_starts.size());
+      run.document_starts = Tensor::from(batch.document_starts, {count}, model.device());
+    }
     const Tensor total = model
                              .loss(Tensor::from(batch.ids, {batch.rows, batch.length}, model.device()),
                                    Tensor::from(batch.targets, {batch.rows, batch.length}, model.device()),
@@ -45,14 +49,16 @@ inline First single_device(const train::Recipe& recipe) {
   return first;
 }
 
-/// Loss and gradients of ParallelUpdate on the ranks of `recipe.layout`, gathered from tensor-parallel ranks.
+/// Loss and gradients of ParallelUpdate on the ranks of `recipe.layout`, gathered from ranks that hold parts.
 inline First on_ranks(const train::Recipe& recipe, comm::Communicator& c) {
   const std::shared_ptr<comm::Communicator> own(&c, [](comm::Communicator*) {});
   const train::RankGroups groups = train::rank_groups(recipe.layout, Device::cpu(1), own);
-  nn::Model model(recipe.architecture, Device::cpu(1), groups.model_options(DType::f64, 3));
+  nn::ModelOptions options = groups.model_options(DType::f64, 3);
+  const auto divided = train::divide_weights(recipe, groups, options);
+  nn::Model model(recipe.architecture, Device::cpu(1), options);
   Tape tape;
   watch_all(model, tape);
-  train::ParallelUpdate update(model, tape, recipe, groups);
+  train::ParallelUpdate update(model, tape, recipe, groups, divided);
   First first;
   first.loss = update.run_passes(0, [&](int64_t pass) { return batch_of(recipe, pass); });
   first.norm = update.norm();
@@ -60,14 +66,23 @@ inline First on_ranks(const train::Recipe& recipe, comm::Communicator& c) {
   const std::vector<Tensor> grads = update.gradients(*optimizer);
   std::map<std::string, Tensor> by_name;
   for (size_t i = 0; i < grads.size(); ++i) by_name[optimizer->names()[i]] = grads[i];
-  for (const NamedTensor& parameter : train::distinct_parameters(update.sharded()->whole_model())) {
-    Tensor gradient = by_name[parameter.name];
-    if (!gradient.defined() && update.sharded()->holds(parameter.name)) {
-      gradient = Tensor::zeros(parameter.tensor.shape(), DType::f64, Device::cpu(1));
-      gradient = update.sharded()->own_part(parameter.name, gradient);
+  if (divided) {
+    for (const NamedTensor& parameter : train::distinct_parameters(model)) {
+      Tensor& gradient = by_name[parameter.name];
+      const Tensor piece = divided->piece(parameter.name);
+      if (!gradient.defined() && piece.defined()) gradient = Tensor::zeros(piece.shape(), DType::f64, Device::cpu(1));
+      gradient = update.undivided(parameter.name, gradient, DType::f64);
     }
-    first.gradients[parameter.name] =
-        update.sharded()->gather(parameter.name, gradient, DType::f64).to_vector<double>();
+  }
+  const train::ShardedWeights* sharded = update.sharded();
+  for (const NamedTensor& parameter : train::distinct_parameters(sharded ? sharded->whole_model() : model)) {
+    Tensor gradient = by_name[parameter.name];
+    if (!gradient.defined() && (!sharded || sharded->holds(parameter.name))) {
+      gradient = Tensor::zeros(parameter.tensor.shape(), DType::f64, Device::cpu(1));
+      if (sharded) gradient = sharded->own_part(parameter.name, gradient);
+    }
+    if (sharded) gradient = sharded->gather(parameter.name, gradient, DType::f64);
+    first.gradients[parameter.name] = gradient.to_vector<double>();
   }
   return first;
 }
@@ -79,11 +94,8 @@ inline void compare(const train::Recipe& recipe, const First& expected, const st
     EXPECT_NEAR(got.norm, expected.norm, 1e-12) << what;
     ASSERT_EQ(got.gradients.size(), expected.gradients.size()) << what;
     for (const auto& [name, values] : expected.gradients) {
-      double largest = 0;
-      for (size_t i = 0; i < values.size(); ++i) {
-        largest = std::max(largest, std::abs(values[i] - got.gradients.at(name)[i]));
-      }
-      EXPECT_LE(largest, 1e-12) << what << ": " << name << " on rank " << c.rank();
+      EXPECT_LE(largest_error(got.gradients.at(name), values), 1e-12)
+          << what << ": " << name << " on rank " << c.rank();
     }
   });
 }

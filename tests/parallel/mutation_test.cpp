@@ -9,7 +9,8 @@ namespace {
 TEST(Mutation, EveryCollectiveOfAnUpdateIsNeeded) {
   const Trained one = train_five(small_recipe({"layout.order=ordered"}), nullptr);
   const std::vector<std::pair<std::string, int>> cases{{"gradients", 0}, {"gradients", 2}, {"weights", 1},
-                                                       {"losses", 0},    {"norm", 2},      {"optimizer state", 1}};
+                                                       {"losses", 0},    {"norm", 2},      {"optimizer state", 1},
+                                                       {"gradients", 3}, {"weights", 3},   {"norm", 3}};
   for (const auto& [label, zero] : cases) {
     std::atomic<int> skipped{0};
     const train::Recipe recipe = small_recipe({"layout.order=ordered", "layout.dp=2", str("layout.zero=", zero)});
@@ -98,6 +99,43 @@ TEST(Mutation, EveryCollectiveOfExpertParallelIsNeeded) {
        {"expert counts", "expert rows", "expert rows gradients", "expert outputs", "expert outputs gradients",
         "expert load", "gradients", "weights", "losses", "norm of shards", "checkpoint"}) {
     EXPECT_GT(error_without(label, recipe, one), 1e-4) << label << " is left out";
+  }
+}
+
+TEST(Mutation, SumsInsideAStateSpaceLayerAreNeeded) {
+  // Norms of Δ, B and C: all ranks hold their weights.
+  std::vector<std::string> changes{"architecture=mamba-tiny", "architecture.layers[0].pattern[0].mixer.norm=rms",
+                                   "optimizer.kind=sgd", "optimizer.lr=0.5"};
+  const Trained one = train_five(small_recipe(changes), nullptr);
+  changes.emplace_back("layout.tp=2");
+  const train::Recipe recipe = small_recipe(changes);
+  EXPECT_LE(error_without("", recipe, one), 2e-5);  // nothing is left out: the same within rounding
+  for (const char* label : {"shared sum", "shared gradients", "sublayer input", "sublayer output"}) {
+    EXPECT_GT(error_without(label, recipe, one), 1e-4) << label << " is left out";
+  }
+}
+
+TEST(Mutation, EveryMessageOfContextParallelIsNeeded) {
+  for (const bool ring : {true, false}) {  // ALiBi depends on the distance, so ranks gather keys and values
+    std::vector<std::string> changes{ring ? "architecture=llama-tiny" : "architecture=bloom-tiny", "optimizer.kind=sgd",
+                                     "optimizer.lr=0.5"};
+    const Trained one = train_five(small_recipe(changes), nullptr);
+    changes.insert(changes.end(), {"layout.cp=3", "layout.zero=2"});
+    const train::Recipe recipe = small_recipe(changes);
+    EXPECT_LE(error_without("", recipe, one), 2e-5);  // nothing is left out: the same within rounding
+    std::vector<std::string> labels{"gradients", "weights", "losses", "norm"};
+    if (ring) {
+      for (const char* label : {"key and value blocks", "key and value gradients"}) {
+        for (const char* side : {"from lower", "from higher"}) labels.push_back(str(label, "/", side));
+      }
+    } else {
+      for (const char* call : {"all_gather", "reduce_scatter"}) {
+        labels.push_back(str("gathered keys and values/", call));
+      }
+    }
+    for (const std::string& label : labels) {
+      EXPECT_GT(error_without(label, recipe, one), 1e-4) << label << " is left out";
+    }
   }
 }
 

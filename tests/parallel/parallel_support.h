@@ -13,6 +13,7 @@
 #include "lamina/base/philox.h"
 #include "lamina/comm/local.h"
 #include "lamina/train/learner.h"
+#include "support/close.h"
 
 namespace lamina::testing {
 
@@ -24,7 +25,8 @@ inline train::Recipe small_recipe(const std::vector<std::string>& changes) {
   return train::resolve_recipe(train::read_recipe(text, "small", changes), 0, "small");
 }
 
-/// Random tokens; row r has about r positions without a target, so that rows weigh differently.
+/// Random tokens; row r has about r positions without a target, so that rows weigh differently. Packed: one row of
+/// documents, which are shorter and longer than the chunks of ranks.
 inline data::Batch batch_of(const train::Recipe& recipe, int64_t pass) {
   data::Batch batch{recipe.batch, recipe.length, {}, {}, {}};
   const RandomKey key{99, static_cast<uint64_t>(pass)};
@@ -33,6 +35,15 @@ inline data::Batch batch_of(const train::Recipe& recipe, int64_t pass) {
     batch.ids.push_back(philox_word(key, static_cast<uint64_t>(2 * i)) % vocab);
     const bool ignored = i % recipe.length < i / recipe.length % recipe.length;
     batch.targets.push_back(ignored ? kIgnoreIndex : philox_word(key, static_cast<uint64_t>(2 * i + 1)) % vocab);
+  }
+  if (train::is_packed(recipe)) {
+    batch.length *= batch.rows;
+    batch.rows = 1;
+    batch.document_starts = {0};
+    for (int64_t start = 7 + pass % 5; start < batch.length; start += start % 3 == 0 ? 41 : 1 + start % 9) {
+      batch.document_starts.push_back(start);
+    }
+    batch.document_starts.push_back(batch.length);
   }
   return batch;
 }
@@ -108,13 +119,13 @@ inline std::string first_difference(const Trained& a, const Trained& b) {
   return "";
 }
 
-/// Largest difference of weights.
+/// Largest difference of weights; infinite if one is NaN.
 inline double largest_difference(const Trained& a, const Trained& b) {
   double largest = 0;
   for (const auto& [name, values] : a.tensors) {
     if (!name.starts_with("weight ")) continue;
     const std::vector<float>& others = b.tensors.at(name);
-    for (size_t i = 0; i < values.size(); ++i) largest = std::max(largest, std::abs(double{values[i]} - others[i]));
+    largest = std::max(largest, largest_error({values.begin(), values.end()}, {others.begin(), others.end()}));
   }
   return largest;
 }

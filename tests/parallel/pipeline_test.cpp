@@ -195,7 +195,8 @@ TEST(Pipeline, AStageAlternatesAndKeepsFewPasses) {
             {.count = passes,
              .states = [&](int64_t /*pass*/) { return number(-1); },
              .forward =
-                 [&](int64_t pass, const Tensor& x) {
+                 [&](const train::StagePass& at, const Tensor& x) {
+                   const int64_t pass = at.pass;
                    most = std::max(most, ++in_flight);
                    // Stage s gets pass + 10 · s.
                    if (!first) {
@@ -204,7 +205,8 @@ TEST(Pipeline, AStageAlternatesAndKeepsFewPasses) {
                    return last ? Tensor() : number(static_cast<double>(pass + 10 * (c.rank() + 1)));
                  },
              .backward =
-                 [&](int64_t pass, const Tensor& dy) {
+                 [&](const train::StagePass& at, const Tensor& dy) {
+                   const int64_t pass = at.pass;
                    --in_flight;
                    seen.push_back(static_cast<double>(pass));
                    if (!last) {

@@ -40,7 +40,26 @@ inline arch::Ffn random_ffn(Draw& draw, int64_t ranks) {
   return moe;
 }
 
+inline arch::Mixer random_state_space(Draw& draw, int64_t ranks) {
+  if (draw.coin()) {
+    arch::Mamba mamba{.state = 3, .d_inner = ranks + draw.below(7), .dt_rank = 2, .bias = draw.coin()};
+    mamba.conv_bias = draw.coin();
+    if (draw.coin()) mamba.norm = arch::RmsNorm{};
+    return mamba;
+  }
+  // Whole groups on every rank, or ranks that share a group.
+  arch::Mamba2 mamba{.state = 3, .head_dim = 2, .groups = draw.coin() ? ranks : 1, .chunk = 4};
+  mamba.d_inner = 2 * ranks * (1 + draw.below(2));
+  mamba.bias = draw.coin();
+  mamba.conv_bias = draw.coin();
+  const arch::GatedNorm norms[] = {arch::GatedNorm::none, arch::GatedNorm::before_gate, arch::GatedNorm::after_gate};
+  mamba.norm = norms[draw.below(3)];
+  mamba.norm_groups = ranks;
+  return mamba;
+}
+
 inline arch::Mixer random_mixer(Draw& draw, int64_t ranks) {
+  if (draw.below(5) == 0) return random_state_space(draw, ranks);
   if (draw.below(4) == 0) {
     arch::Mla mla;
     mla.n_heads = ranks + draw.below(3);

@@ -18,9 +18,7 @@ inline Weights single_device_weights(const train::Recipe& recipe) {
     train::run_passes(model, tape, recipe, recipe.accumulation, [&](int64_t i) {
       const int64_t pass = step * recipe.accumulation + i;
       const data::Batch batch = batch_of(recipe, pass);
-      return train::PassInput{Tensor::from(batch.ids, {batch.rows, batch.length}, model.device()),
-                              Tensor::from(batch.targets, {batch.rows, batch.length}, model.device()), Tensor(),
-                              static_cast<uint64_t>(pass)};
+      return train::pass_input(batch, 0, batch.rows, model.device(), static_cast<uint64_t>(pass));
     });
     const std::vector<Tensor> grads = optimizer->gradients(tape);
     ops::clip_grad_norm_(grads, {.max_norm = recipe.clip, .names = {}});
@@ -35,10 +33,12 @@ inline Weights single_device_weights(const train::Recipe& recipe) {
 inline Weights weights_on_ranks(const train::Recipe& recipe, comm::Communicator& c) {
   const std::shared_ptr<comm::Communicator> own(&c, [](comm::Communicator*) {});
   const train::RankGroups groups = train::rank_groups(recipe.layout, Device::cpu(1), own);
-  nn::Model model(recipe.architecture, Device::cpu(1), groups.model_options(DType::f64, 3));
+  nn::ModelOptions options = groups.model_options(DType::f64, 3);
+  const auto divided = train::divide_weights(recipe, groups, options);
+  nn::Model model(recipe.architecture, Device::cpu(1), options);
   Tape tape;
   watch_all(model, tape);
-  train::ParallelUpdate update(model, tape, recipe, groups);
+  train::ParallelUpdate update(model, tape, recipe, groups, divided);
   const auto optimizer = update.make_optimizer();
   for (int64_t step = 0; step < 5; ++step) {
     update.run_passes(step, [&](int64_t pass) { return batch_of(recipe, pass); });
@@ -48,8 +48,13 @@ inline Weights weights_on_ranks(const train::Recipe& recipe, comm::Communicator&
     optimizer->step(grads);
     update.share_parameters();
   }
+  const train::DividedWeights::Use all(divided.get(), /*all=*/true);
   const nn::StateDict held = model.state_dict();
   Weights weights;
+  if (update.sharded() == nullptr) {
+    for (const auto& [name, tensor] : held) weights[name] = tensor.to_vector<double>();
+    return weights;
+  }
   for (const NamedTensor& entry : update.sharded()->whole_model().state_dict()) {
     const Tensor whole = update.sharded()->gather_from(held, entry.name, entry.name, DType::f64);
     weights[entry.name] = whole.to_vector<double>();
@@ -63,9 +68,7 @@ inline void expect_weights(const train::Recipe& recipe, const Weights& expected,
   comm::run_local_ranks(static_cast<int>(recipe.layout.ranks()), [&](comm::Communicator& c) {
     const Weights got = weights_on_ranks(recipe, c);
     for (const auto& [name, values] : expected) {
-      double largest = 0;
-      for (size_t i = 0; i < values.size(); ++i) largest = std::max(largest, std::abs(values[i] - got.at(name)[i]));
-      EXPECT_LE(largest, tolerance) << what << ": " << name;
+      EXPECT_LE(largest_error(got.at(name), values), tolerance) << what << ": " << name;
     }
   });
 }

@@ -84,6 +84,7 @@ TEST(ShardedCheckpoint, LayoutAToBToAReturnsTheSameBytes) {
   const std::vector<Layout> layouts = {{},
                                        {"layout.dp=2"},
                                        {"layout.dp=3", "layout.zero=2"},
+                                       {"layout.dp=3", "layout.zero=3"},
                                        {"layout.tp=2", "layout.dp=2", "layout.zero=1"},
                                        {"layout.tp=4", "layout.sequence=true"}};
   const std::vector<Layout> models = {{"architecture=gpt2-tiny", "ema=0.9", "dtype=bf16"},
@@ -95,7 +96,7 @@ TEST(ShardedCheckpoint, LayoutAToBToAReturnsTheSameBytes) {
       return layout;
     };
     for (const Layout& a : layouts) {
-      if (model != models[0] && a != layouts[3]) continue;
+      if (model != models[0] && a != layouts[3] && a != layouts[4]) continue;
       const TemporaryFolder folder;
       pass_on(recipe(a), "", folder / "a", 2);
       const std::string expected = whole_bytes(folder / "a/last");
@@ -116,7 +117,9 @@ TEST(ShardedCheckpoint, ExpertsAndStagesPassThroughOtherLayouts) {
       {"layout.dp=4", "layout.ep=2"},
       {"layout.dp=4", "layout.ep=2", "layout.zero=1"},
       {"layout.dp=2", "layout.ep=2", "layout.zero=2", "layout.tp=2"},
+      {"layout.dp=4", "layout.ep=2", "layout.zero=3"},
       {"layout.pp=2", "layout.dp=2", "layout.zero=1"},
+      {"layout.pp=2", "layout.dp=2", "layout.tp=2", "layout.zero=3"},
       {"layout.pp=2", "layout.dp=2", "layout.ep=2", "layout.tp=2"},
   };
   // gpt2-tiny has tied embeddings, which two stages hold.
@@ -139,17 +142,19 @@ TEST(ShardedCheckpoint, ExpertsAndStagesPassThroughOtherLayouts) {
 }
 
 TEST(ShardedCheckpoint, MuonKeepsWholeMatricesPerRank) {
-  const TemporaryFolder folder;
   const auto recipe = [](Layout layout) {
     layout.insert(layout.end(), {"optimizer.kind=muon", "ema=0.9"});
     return layout;
   };
-  pass_on(recipe({"layout.dp=3", "layout.zero=1"}), "", folder / "a", 2);
-  pass_on(recipe({}), folder / "a", folder / "b");
-  pass_on(recipe({"layout.dp=3", "layout.zero=1"}), folder / "b", folder / "again");
-  EXPECT_TRUE(files_of(folder / "again/last") == files_of(folder / "a/last"));
-  EXPECT_TRUE(file_exists(folder / "b/last/model.safetensors"));
-  EXPECT_FALSE(file_exists(folder / "b/last/manifest.json"));
+  for (const char* zero : {"layout.zero=1", "layout.zero=3"}) {
+    const TemporaryFolder folder;
+    pass_on(recipe({"layout.dp=3", zero}), "", folder / "a", 2);
+    pass_on(recipe({}), folder / "a", folder / "b");
+    pass_on(recipe({"layout.dp=3", zero}), folder / "b", folder / "again");
+    EXPECT_TRUE(files_of(folder / "again/last") == files_of(folder / "a/last")) << zero;
+    EXPECT_TRUE(file_exists(folder / "b/last/model.safetensors"));
+    EXPECT_FALSE(file_exists(folder / "b/last/manifest.json"));
+  }
 }
 
 TEST(ShardedCheckpoint, EveryRankWritesItsShare) {

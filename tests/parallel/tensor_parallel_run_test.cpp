@@ -6,7 +6,8 @@ namespace lamina::testing {
 namespace {
 
 TEST(TensorParallel, WeightsAfterFiveUpdatesEqualOneDeviceInF64) {
-  for (const char* preset : {"architecture=llama-tiny", "architecture=gpt2-tiny", "architecture=deepseek-tiny"}) {
+  for (const char* preset :
+       {"architecture=llama-tiny", "architecture=gpt2-tiny", "architecture=deepseek-tiny", "architecture=mamba-tiny"}) {
     const std::vector<std::string> changes{preset, "optimizer.kind=sgd", "optimizer.lr=0.1", "dropout.residual=0.1"};
     const Weights expected = single_device_weights(small_recipe(changes));
     for (const auto& [dp, tp, zero] : std::vector<std::array<int, 3>>{{1, 2, 0}, {1, 4, 0}, {2, 2, 2}}) {
@@ -42,7 +43,8 @@ TEST(TensorParallel, FiveUpdatesEqualOneDevice) {
 }
 
 TEST(TensorParallel, CheckpointsLoadIntoAnyLayoutAndBackWithTheSameBytes) {
-  for (const char* preset : {"architecture=gpt2-tiny", "architecture=qwen3-tiny", "architecture=mixtral-tiny"}) {
+  for (const char* preset :
+       {"architecture=gpt2-tiny", "architecture=qwen3-tiny", "architecture=mixtral-tiny", "architecture=mamba-tiny"}) {
     const auto changes = [&](std::vector<std::string> layout) {
       layout.insert(layout.end(), {preset, "ema=0.9", "dtype=bf16"});
       return layout;
@@ -64,8 +66,11 @@ TEST(TensorParallel, CheckpointsLoadIntoAnyLayoutAndBackWithTheSameBytes) {
   }
 }
 
-TEST(TensorParallel, EvaluationAndLogitsEqualOneDevice) {
-  const train::Recipe recipe = small_recipe({"architecture=gemma-2-tiny"});
+/// Evaluation, logits and decoding of the architecture on two tensor-parallel ranks, also with two data-parallel ones.
+void expect_same_logits(const std::vector<std::string>& architecture) {
+  const train::Recipe recipe = small_recipe(architecture);
+  std::vector<std::string> divided_changes = architecture;
+  divided_changes.insert(divided_changes.end(), {"layout.tp=2", "layout.dp=2"});
   const train::EvaluationData data{
       .batches = 3, .at = [&](int64_t i) { return batch_of(recipe, 100 + i); }, .accuracy = true};
   const Tensor ids = Tensor::from(batch_of(recipe, 1).ids, {recipe.batch, recipe.length}, Device::cpu(1));
@@ -75,7 +80,7 @@ TEST(TensorParallel, EvaluationAndLogitsEqualOneDevice) {
   const std::vector<double> logits = whole.logits(ids).to_vector<double>();
   comm::run_local_ranks(4, [&](comm::Communicator& c) {
     const std::shared_ptr<comm::Communicator> own(&c, [](comm::Communicator*) {});
-    const train::Recipe divided = small_recipe({"architecture=gemma-2-tiny", "layout.tp=2", "layout.dp=2"});
+    const train::Recipe divided = small_recipe(divided_changes);
     const std::optional<train::Measured> got = train::Learner(divided, Device::cpu(1), own).evaluate(data);
     EXPECT_NEAR(got->loss, expected->loss, 1e-6);
     EXPECT_EQ(got->accuracy->tokens, expected->accuracy->tokens);
@@ -96,6 +101,12 @@ TEST(TensorParallel, EvaluationAndLogitsEqualOneDevice) {
       }
     }
   });
+}
+
+TEST(TensorParallel, EvaluationAndLogitsEqualOneDevice) {
+  expect_same_logits({"architecture=gemma-2-tiny"});
+  expect_same_logits({"architecture=mamba-tiny"});
+  expect_same_logits({"architecture=mamba2-tiny", "architecture.layers[0].pattern[0].mixer.norm_groups=4"});
 }
 
 TEST(TensorParallel, RehearsedRanksAgree) {
@@ -125,10 +136,15 @@ TEST(TensorParallel, WhatCannotBeDividedIsRefused) {
     }
     return "";
   };
-  for (const char* preset : {"mamba-tiny", "mamba2-tiny", "s4d-tiny", "olmo-2-tiny", "hybrid-tiny"}) {
+  for (const char* preset : {"s4d-tiny", "olmo-2-tiny"}) {
     const std::string text = problems({str("architecture=", preset), "layout.tp=2"});
     EXPECT_NE(text.find("cannot be divided over tensor-parallel ranks"), std::string::npos) << preset << ": " << text;
   }
+  EXPECT_NE(problems({"architecture=mamba2-tiny", "layout.tp=2"}).find("a norm over 1 group"), std::string::npos);
+  EXPECT_NE(problems({"architecture=mamba2-tiny", "architecture.layers[0].pattern[0].mixer.norm=none",
+                      "architecture.layers[0].pattern[0].mixer.groups=2", "layout.tp=3"})
+                .find("heads in 2 groups"),
+            std::string::npos);
   EXPECT_NE(problems({"layout.tp=2", "optimizer.kind=muon"}).find("Muon"), std::string::npos);
   EXPECT_NE(problems({"layout.tp=2", "dropout.attention=0.1"}).find("dropout.attention"), std::string::npos);
   EXPECT_NE(problems({"layout.sequence=true"}).find("tp is 1"), std::string::npos);

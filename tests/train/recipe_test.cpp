@@ -140,7 +140,7 @@ TEST_P(MemoryEstimate, IsWhatARunTakes) {
     const Recipe recipe = resolve_recipe(small(all), 0, "estimate");
     const double taken = measured_memory(recipe);
     // Kernels of narrow types hold rows in f32 for themselves, of tiny models no small share.
-    const double unseen = recipe.dtype == Precision::bf16 ? 0.12 : 0.05;
+    const double unseen = recipe.dtype == Precision::bf16 ? 0.13 : 0.05;
     const arch::TrainingMemory estimate = training_memory(recipe);
     EXPECT_NEAR(estimate.total() - estimate.saving, taken, unseen * taken) << ::testing::PrintToString(changes);
   }
