@@ -39,6 +39,13 @@ Pooling pooling_named(const std::string& name) {
   throw Error(str("pooling \"", name, "\": expected mean, first or last"));
 }
 
+Tensor text_states(nn::Model& model, const Tensor& ids) {
+  if (!model.spec().encoder) return model.hidden(ids);
+  nn::RunOptions run;
+  run.source = ids;
+  return model.encoded(run);
+}
+
 std::vector<text::TokenId> embedding_ids(const text::Tokenizer& tokenizer, const std::string& text, int64_t context,
                                          text::UnknownCharacters* unknown) {
   std::vector<text::TokenId> ids;
@@ -71,8 +78,8 @@ std::vector<std::vector<float>> embed(nn::Model& model, const std::vector<std::v
         const std::vector<text::TokenId>& text = texts[members[begin + r]];
         ids.insert(ids.end(), text.begin(), text.end());
       }
-      const Tensor hidden =
-          model.hidden(Tensor::from(ids, {static_cast<int64_t>(rows), static_cast<int64_t>(length)}, model.device()));
+      const Tensor hidden = text_states(
+          model, Tensor::from(ids, {static_cast<int64_t>(rows), static_cast<int64_t>(length)}, model.device()));
       const int64_t width = hidden.dim(2);
       const std::vector<float> values = hidden.to(DType::f32).to_vector<float>();
       const size_t size = length * static_cast<size_t>(width);

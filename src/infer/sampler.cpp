@@ -104,7 +104,7 @@ std::vector<Candidate> Sampler::candidates(std::span<const float> logits) const 
 
 text::TokenId Sampler::next(std::span<const float> logits) {
   if (options_.temperature == 0 && !penalises()) return first_of_largest(allowed(logits));
-  const auto chosen = static_cast<text::TokenId>(ops::drawn_from(candidates(logits), philox(key_, drawn_++)));
+  const auto chosen = static_cast<text::TokenId>(ops::sample_from(candidates(logits), philox(key_, drawn_++)));
   ++counts_[chosen];
   return chosen;
 }

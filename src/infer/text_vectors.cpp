@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "lamina/infer/embed.h"
+
 namespace lamina::infer {
 namespace {
 
@@ -16,7 +18,7 @@ void embed_equal(nn::Model& model, const std::vector<std::vector<text::TokenId>>
   const auto length = static_cast<int64_t>(ids[which[0]].size());
   std::vector<int64_t> inputs;
   for (const size_t text : which) inputs.insert(inputs.end(), ids[text].begin(), ids[text].end());
-  const Tensor hidden = model.hidden(Tensor::from(inputs, {batch, length}, model.device()));
+  const Tensor hidden = text_states(model, Tensor::from(inputs, {batch, length}, model.device()));
   const auto width = static_cast<size_t>(hidden.dim(2));
   const std::vector<float> states = hidden.to_vector<float>();
   std::vector<double> sums(width);

@@ -25,7 +25,7 @@ bool comes_first(const arch::Weight& weight) {
   return weight.name.starts_with("embedding.") || weight.name.starts_with("position.");
 }
 
-/// What a folder in Lamina's own layout holds.
+/// Contents of a folder in Lamina's own layout.
 struct Stored {
   NamedTensors tensors;
   Metadata metadata;

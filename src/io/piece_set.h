@@ -30,7 +30,7 @@ struct ChecksumShare {
 inline constexpr ChecksumShare kNoChecksums{-1, 1};  ///< No file is compared.
 
 /// Whole tensors that are stored as pieces, in any number of files. Pieces of a tensor do not overlap and have no gaps.
-/// Reads any box of a tensor, whoever wrote the pieces.
+/// Reads any box of a tensor, however it was divided when it was written.
 class PieceSet {
  public:
   /// Tensors that are whole already. `name` begins messages about them.
@@ -41,7 +41,7 @@ class PieceSet {
   /// not exactly the tensors that the manifest lists.
   static PieceSet open(const std::string& folder, const Manifest& manifest, const std::string& group,
                        const Device& device, const ChecksumShare& checksums = {});
-  /// The same, from files that are open. `name` begins messages.
+  /// As open(), from files that are open already. `name` begins messages.
   static PieceSet assemble(const ShardGroup& group, const std::vector<SafetensorsFile>& files, std::string name);
 
   std::vector<std::string> names() const;             ///< of the whole tensors, sorted

@@ -65,13 +65,41 @@ struct SquaredDifference {
   }
 };
 
-/// Prefetches a row, for accesses in no order.
+/// Rows in no order, whose memory latency is hidden: row(i) is called for i = 0, 1, …, and kPrefetchBytes of rows after
+/// it are on their way to the CPU cache.
 template <class T>
-HWY_INLINE void prefetch_row(const T* row, int64_t dim) {
-  const auto* bytes = reinterpret_cast<const char*>(row);
-  const auto size = dim * static_cast<int64_t>(sizeof(T));
-  for (int64_t at = 0; at < size; at += 64) hwy::Prefetch(bytes + at);
-}
+class GatheredRows {
+ public:
+  GatheredRows(const VectorsView& vectors, const uint32_t* rows, int64_t n)
+      : all_(reinterpret_cast<const T*>(vectors.data)),
+        dim_(vectors.dim),
+        rows_(rows),
+        n_(n),
+        ahead_(std::max<int64_t>(1, kPrefetchBytes / (vectors.dim * static_cast<int64_t>(sizeof(T))))) {
+    for (int64_t i = 0; i < std::min(ahead_, n); ++i) prefetch(i);
+  }
+
+  HWY_INLINE const T* row(int64_t i) const {
+    if (i + ahead_ < n_) prefetch(i + ahead_);
+    return at(i);
+  }
+
+ private:
+  static constexpr int64_t kPrefetchBytes = 2048;
+
+  HWY_INLINE const T* at(int64_t i) const { return all_ + static_cast<int64_t>(rows_[i]) * dim_; }
+  HWY_INLINE void prefetch(int64_t i) const {
+    const auto* bytes = reinterpret_cast<const char*>(at(i));
+    const auto size = dim_ * static_cast<int64_t>(sizeof(T));
+    for (int64_t byte = 0; byte < size; byte += 64) hwy::Prefetch(bytes + byte);
+  }
+
+  const T* all_;
+  int64_t dim_;
+  const uint32_t* rows_;
+  int64_t n_;
+  int64_t ahead_;  ///< rows
+};
 
 template <class F>
 HWY_INLINE void with_type(DType dtype, const F& fn) {
@@ -95,11 +123,8 @@ void row_dots(const VectorsView& vectors, const float* query, int64_t begin, int
 void gathered_dots(const VectorsView& vectors, const float* query, const uint32_t* rows, int64_t n, float* dots) {
   with_type(vectors.dtype, [&](auto tag) HWY_ATTR {
     using T = typename decltype(tag)::type;
-    const auto* all = reinterpret_cast<const T*>(vectors.data);
-    for (int64_t i = 0; i < n; ++i) {
-      if (i + 1 < n) prefetch_row(all + static_cast<int64_t>(rows[i + 1]) * vectors.dim, vectors.dim);
-      dots[i] = row_sum(query, all + static_cast<int64_t>(rows[i]) * vectors.dim, vectors.dim, DotTerm{});
-    }
+    const GatheredRows<T> gathered(vectors, rows, n);
+    for (int64_t i = 0; i < n; ++i) dots[i] = row_sum(query, gathered.row(i), vectors.dim, DotTerm{});
   });
 }
 
@@ -107,11 +132,10 @@ void gathered_distances(const VectorsView& vectors, const float* query, const ui
   const Floats d;
   with_type(vectors.dtype, [&](auto tag) HWY_ATTR {
     using T = typename decltype(tag)::type;
-    const auto* all = reinterpret_cast<const T*>(vectors.data);
+    const GatheredRows<T> gathered(vectors, rows, n);
     for (int64_t i = 0; i < n; ++i) {
-      if (i + 1 < n) prefetch_row(all + static_cast<int64_t>(rows[i + 1]) * vectors.dim, vectors.dim);
       const SquaredDifference term{hn::Set(d, vectors.scales == nullptr ? 1.0F : vectors.scales[rows[i]])};
-      out[i] = row_sum(query, all + static_cast<int64_t>(rows[i]) * vectors.dim, vectors.dim, term);
+      out[i] = row_sum(query, gathered.row(i), vectors.dim, term);
     }
   });
 }

@@ -58,7 +58,7 @@ class ByteTrie {
   void grow();
 
   std::vector<Slot> slots_;
-  std::vector<TokenId> tokens_;  // by node
+  std::vector<TokenId> tokens_;  // the entry that ends at a node, or kNoToken
   size_t mask_ = 0;
   int shift_ = 0;
 };

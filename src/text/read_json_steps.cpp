@@ -37,7 +37,13 @@ void read_metaspace(const json& node, TokenizerSpec& spec, const std::string& na
   LAMINA_CHECK(!replacement.empty(), name, ": Metaspace without a replacement");
   spec.prefix = {scheme_of(node, name), replacement};
   if (!words) {
-    spec.normalizers.push_back({NormalizerStep::Kind::replace, " ", replacement});
+    // A tokenizer that we wrote already has this step among its normalizers. Adding it twice would change its JSON, and
+    // so its identity (data::tokenizer_hash), each time it is read and written.
+    const NormalizerStep step{NormalizerStep::Kind::replace, " ", replacement};
+    const bool is_there = !spec.normalizers.empty() && spec.normalizers.back().kind == step.kind &&
+                          spec.normalizers.back().pattern == step.pattern &&
+                          spec.normalizers.back().content == step.content;
+    if (!is_there) spec.normalizers.push_back(step);
   } else if (spec.prefix.when != Prefix::When::never) {
     LAMINA_CHECK(spec.prefix.when == Prefix::When::every_segment, name,
                  ": Metaspace with prepend_scheme \"first\" after WhitespaceSplit is not understood");

@@ -130,6 +130,17 @@ TEST(ModelRunner, FrequenciesThatDependOnTheLength) {
   EXPECT_FALSE(ModelRunner(*model_of(changed("llama-tiny", {scaling}))).shares_pages());
 }
 
+/// The frequencies change at 33 tokens. The window of 16 tokens has left the first page by then, but recomputing the
+/// cache writes to it.
+TEST(ModelRunner, FrequenciesThatChangeAfterPagesLeftTheWindow) {
+  const auto model = model_of(preset("phi-3-tiny"));
+  Request request;
+  request.prompt = prompt_of(*model, 25, 5);
+  request.max_tokens = 12;
+  request.sampler.temperature = 0;
+  EXPECT_EQ(run(*model, {request}).ids(0), reference(*model, request));
+}
+
 TEST(ModelRunner, LogprobsOfPromptAndAnswer) {
   const auto model = model_of(preset("llama-tiny"));
   Request request;

@@ -15,11 +15,11 @@ int64_t limit_of(const nn::Model& model, const ModelRunnerOptions& options) {
 }
 
 /// Pages of each group for sequences of `tokens` tokens in total.
-std::vector<int64_t> pages_for(const nn::SequenceCache& one, int64_t tokens, int64_t rows) {
+std::vector<int64_t> pages_for(const nn::Model& model, const nn::SequenceCache& one, int64_t tokens, int64_t rows) {
   const int64_t size = one.page_size();
   std::vector<int64_t> pages;
   for (int64_t group = 0; group < one.groups(); ++group) {
-    const int64_t window = one.window(group);
+    const int64_t window = kept_window(model, one, group);
     const int64_t all = tokens / size;
     const int64_t most = rows * ((window + kChunk) / size + 2);
     pages.push_back(std::max<int64_t>(window == 0 ? all : std::min(all, most), 1));
@@ -37,6 +37,10 @@ int64_t bytes_of(const nn::SequenceCache& one, const std::vector<int64_t>& pages
 
 }  // namespace
 
+int64_t kept_window(const nn::Model& model, const nn::SequenceCache& cache, int64_t group) {
+  return model.depends_on_length() ? 0 : cache.window(group);
+}
+
 nn::SequenceCacheOptions size_caches(const nn::Model& model, const ModelRunnerOptions& options, int64_t context) {
   nn::SequenceCacheOptions sized{.pages = {1}, .page_size = options.page_size, .dtype = options.cache_dtype};
   sized.state_slots = 1;
@@ -45,11 +49,11 @@ nn::SequenceCacheOptions size_caches(const nn::Model& model, const ModelRunnerOp
   // Every row needs a state; as many again are for snapshots of prefixes.
   sized.state_slots = one.has_states() ? 2 * options.rows : 0;
   const auto fits = [&](int64_t tokens) {
-    return bytes_of(one, pages_for(one, tokens, options.rows), sized.state_slots) <= limit;
+    return bytes_of(one, pages_for(model, one, tokens, options.rows), sized.state_slots) <= limit;
   };
   while (sized.state_slots > 1 && !fits(options.page_size)) sized.state_slots /= 2;
   LAMINA_CHECK(fits(options.page_size), "runner: ", limit, " bytes for caches; one page and one state take ",
-               bytes_of(one, pages_for(one, options.page_size, options.rows), sized.state_slots),
+               bytes_of(one, pages_for(model, one, options.page_size, options.rows), sized.state_slots),
                "; give more memory, or a cache of fewer bits");
   int64_t low = 1;  // in pages
   int64_t high = options.rows * ((context + options.page_size - 1) / options.page_size);
@@ -61,7 +65,7 @@ nn::SequenceCacheOptions size_caches(const nn::Model& model, const ModelRunnerOp
       high = middle - 1;
     }
   }
-  sized.pages = pages_for(one, low * options.page_size, options.rows);
+  sized.pages = pages_for(model, one, low * options.page_size, options.rows);
   return sized;
 }
 

@@ -4,6 +4,10 @@
 
 namespace lamina::infer {
 
+/// Number of recent tokens whose pages a sequence must keep; 0: all. A model that recomputes its cache when its RoPE
+/// frequencies change writes every token again, so it keeps all pages even if its attention has a window.
+int64_t kept_window(const nn::Model& model, const nn::SequenceCache& cache, int64_t group);
+
 /// Divides options.cache_bytes among the page groups and states of a model. Every group that sees all tokens holds the
 /// same number of tokens; a window's group holds no more than all rows can use. Throws Error if not even one sequence
 /// of one page fits.

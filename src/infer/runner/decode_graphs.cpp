@@ -191,8 +191,7 @@ void DecodeGraphs::step(const Key& key) {
 }
 
 Replay& DecodeGraphs::graph_for(const Key& key) {
-  constexpr int64_t kSeldom = 32;     // steps
-  constexpr int64_t kMostPlaces = 4;  // times as many as needed
+  constexpr int64_t kSeldom = 32;  // steps
   Graph& graph = graphs_[key];
   const bool seldom = ++graph.wanted <= kSeldom;
   const auto& [bucket, top, masked, penalised] = key;
@@ -200,7 +199,7 @@ Replay& DecodeGraphs::graph_for(const Key& key) {
   if (!captured && seldom && bucket > 1) {  // one row has kernels and activations of its own
     for (const auto& [other, larger] : graphs_) {
       const bool fits =
-          std::get<0>(other) > bucket && std::get<0>(other) <= kMostPlaces * bucket &&
+          std::get<0>(other) > bucket &&
           std::tuple(std::get<1>(other), std::get<2>(other), std::get<3>(other)) == std::tuple(top, masked, penalised);
       if (fits && larger.replay && larger.replay->is_captured()) return *larger.replay;
     }

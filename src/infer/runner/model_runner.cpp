@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lamina/arch/layers.h"
 #include "lamina/infer/runner/cache_size.h"
 #include "lamina/infer/runner/decode_graphs.h"
 
@@ -22,6 +23,9 @@ namespace {
 ModelRunnerOptions with_types(ModelRunnerOptions options, const nn::Model& model) {
   LAMINA_CHECK(!model.spec().encoder,
                "the engine runs decoders, and this model is an encoder–decoder; use lamina generate (infer::generate)");
+  LAMINA_CHECK(arch::is_causal(model.spec()),
+               "the engine runs decoders, and this model is an encoder, which generates no text; use lamina embed or "
+               "lamina eval (infer::embed)");
   if (!Replay::possible(model.device())) return options;
   const std::optional<DType> half = half_type_of(model);
   if (!options.activations) options.activations = half;
@@ -46,7 +50,7 @@ struct ModelRunner::Impl {
     const bool on_gpu = Replay::possible(device);
     activations = options.activations;
     for (int64_t group = 0; group < cache->groups(); ++group) {
-      shape.groups.push_back({cache->window(group), cache->pages(group), cache->bytes_per_page(group)});
+      shape.groups.push_back({kept_window(model, *cache, group), cache->pages(group), cache->bytes_per_page(group)});
     }
     shape.page_size = cache->page_size();
     shape.state_slots = cache->has_states() ? cache->state_slots() : 0;

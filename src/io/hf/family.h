@@ -80,7 +80,7 @@ arch::Attention& decoder(ConfigMap& map, Draft& draft, const DecoderSizes& other
 void padding(ConfigMap& map, Draft& draft, std::optional<int64_t> otherwise = {});
 /// Maps the number of layers and checks its limit, because per-layer lists are allocated from it.
 void layers(ConfigMap& map, std::string_view keys, Draft& draft, int64_t otherwise);
-/// The same for the layers of an encoder.
+/// Maps and checks the number of encoder layers.
 void encoder_layers(ConfigMap& map, std::string_view keys, Draft& draft, int64_t otherwise);
 /// Maps intermediate_size and the activation of a gated feed-forward without biases.
 arch::GatedFfn& gated(ConfigMap& map, arch::Ffn& ffn, int64_t d_ff, std::string_view activation_key = "hidden_act",

@@ -60,7 +60,7 @@ NameMap glm4_names() {
                   {"model.layers.{l}.mlp.down_proj.*", "ffn.down.*"}}});
 }
 
-/// Every fourth layer sees everything, the others a window. A scaling of RoPE applies to the former only.
+/// Every fourth layer sees everything, the others a window. RoPE scaling applies only to layers without a window.
 void olmo3(ConfigMap& m, Draft& d) {
   Attention& a = decoder(m, d, {50304, 4096, 32, 32, {}, 2048});
   m.entry("head_dim", a.head_dim, {});

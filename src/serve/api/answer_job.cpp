@@ -146,6 +146,19 @@ void AnswerJob::stream_end() {
   exchange->write("data: [DONE]\n\n");
 }
 
+/// A stream has an event per token, so the text that all events share is made once.
+void AnswerJob::write_choice(std::string_view choice) {
+  if (chunk_begin_.empty()) {
+    chunk_begin_ = "data: " + dump(chunk_head());
+    chunk_begin_.back() = ',';  // in place of the closing brace
+    chunk_begin_ += "\"choices\":[";
+  }
+  std::string event;
+  event.reserve(chunk_begin_.size() + choice.size() + 20);
+  event.append(chunk_begin_).append(choice).append(usage_in_chunks ? "],\"usage\":null}\n\n" : "]}\n\n");
+  exchange->write(std::move(event));
+}
+
 std::string_view AnswerJob::finish_name(infer::Finish finish) const {
   switch (finish) {
     case infer::Finish::max_tokens:

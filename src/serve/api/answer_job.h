@@ -45,6 +45,8 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   Json usage() const;
   int64_t total_choices() const { return static_cast<int64_t>(choices.size()); }
   void write_event(const Json& json) { exchange->write("data: " + dump(json) + "\n\n"); }
+  /// Writes an event with the fields of chunk_head() and one choice, given as JSON text.
+  void write_choice(std::string_view choice);
   const std::vector<text::TokenId>& prompt_of(int64_t choice) const {
     return prompts[static_cast<size_t>(choice / request.n)];
   }
@@ -54,6 +56,8 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   virtual void stream_update(int64_t choice, const infer::Update& update) = 0;
   virtual void stream_end();
   virtual std::string error_event(const std::string& body) const { return "data: " + body + "\n\n"; }
+  /// The fields before `choices` of every event, for write_choice().
+  virtual Json chunk_head() const { return nullptr; }
   /// The chunk before the end of a stream, if usage was asked for.
   virtual Json usage_chunk() const { return nullptr; }
   virtual Json body() = 0;
@@ -65,7 +69,8 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   std::vector<Choice> choices;
   bool stream = false;
   bool include_usage = false;
-  bool keeps_tokens = false;  ///< choices[].tokens are needed for the body
+  bool usage_in_chunks = false;  ///< events with a choice have "usage": null
+  bool keeps_tokens = false;     ///< choices[].tokens are needed for the body
   std::string id;
   int64_t created = 0;
   int64_t prompt_tokens = 0, cached_tokens = 0, answer_tokens = 0;
@@ -85,6 +90,7 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   std::vector<std::pair<size_t, infer::Update>> early_;  ///< updates that arrived before on_submitted
   std::vector<infer::RequestId> ids_;
   int64_t finished_ = 0;
+  std::string chunk_begin_;  ///< text of chunk_head() up to the choice; empty: not made yet
 };
 
 }  // namespace lamina::serve

@@ -18,6 +18,7 @@ class ChatJob final : public AnswerJob {
   void stream_start() override;
   void stream_update(int64_t index, const infer::Update& update) override;
   Json usage_chunk() const override;
+  Json chunk_head() const override { return head("chat.completion.chunk"); }
   Json body() override;
 
  private:
@@ -109,6 +110,7 @@ void ChatJob::read(const Json& json) {
     fields.fail("prompt_logprobs", "is not available in a stream; set stream to false");
   }
   keeps_tokens = !stream && (logprobs_ || return_ids_);
+  usage_in_chunks = include_usage;
   streamed_.assign(static_cast<size_t>(request.n), {0, prompts.front().back()});
 }
 
@@ -118,10 +120,7 @@ void ChatJob::write_delta(int64_t index, Json delta, Json logprobs, Json finish,
               {"logprobs", std::move(logprobs)},
               {"finish_reason", std::move(finish)}};
   if (!token_ids.is_null()) choice["token_ids"] = token_ids;
-  Json chunk = head("chat.completion.chunk");
-  chunk["choices"] = Json::array({std::move(choice)});
-  if (include_usage) chunk["usage"] = nullptr;
-  write_event(chunk);
+  write_choice(dump(choice));
 }
 
 void ChatJob::stream_start() {
@@ -148,7 +147,10 @@ void ChatJob::stream_update(int64_t index, const infer::Update& update) {
   }
   const std::string text = end > streamed.sent ? choice.text.substr(streamed.sent, end - streamed.sent) : "";
   streamed.sent = std::max(streamed.sent, end);
-  if (!text.empty() || !logprobs.is_null() || (return_ids_ && !update.tokens.empty())) {
+  if (!text.empty() && logprobs.is_null() && !return_ids_) {  // most streams: a short way without JSON trees
+    write_choice("{\"index\":" + std::to_string(index) + ",\"delta\":{\"content\":" + dump(text) +
+                 "},\"logprobs\":null,\"finish_reason\":null}");
+  } else if (!text.empty() || !logprobs.is_null() || (return_ids_ && !update.tokens.empty())) {
     write_delta(index, {{"content", text}}, std::move(logprobs), nullptr, ids);
   }
   if (!update.finish) return;

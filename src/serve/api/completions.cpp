@@ -46,6 +46,7 @@ class CompletionJob final : public AnswerJob {
  protected:
   void stream_update(int64_t index, const infer::Update& update) override;
   Json usage_chunk() const override;
+  Json chunk_head() const override { return head(); }
   Json body() override;
 
  private:
@@ -179,6 +180,13 @@ std::vector<infer::ScoredToken> CompletionJob::scored_prompt(int64_t choice,
 
 void CompletionJob::stream_update(int64_t index, const infer::Update& update) {
   const auto at = static_cast<size_t>(index);
+  if (!echo_ && logprobs_ < 0 && !return_ids_) {  // most streams: a short way without JSON trees
+    if (update.text.empty() && update.tokens.empty() && !update.finish) return;
+    std::string choice = "{\"index\":" + std::to_string(index) + ",\"text\":" + dump(update.text);
+    choice += ",\"logprobs\":null,\"finish_reason\":";
+    choice += update.finish ? dump(finish_name(*update.finish)) : "null";
+    return write_choice(choice + "}");
+  }
   Json choice{{"index", index}, {"text", ""}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
   std::string text = update.text;
   std::vector<infer::ScoredToken> tokens = update.tokens;
@@ -204,9 +212,7 @@ void CompletionJob::stream_update(int64_t index, const infer::Update& update) {
   if (return_ids_) choice["token_ids"] = ids_of(update.tokens);
   if (update.finish) choice["finish_reason"] = finish_name(*update.finish);
   if (text.empty() && tokens.empty() && !update.finish) return;
-  Json chunk = head();
-  chunk["choices"] = Json::array({std::move(choice)});
-  write_event(chunk);
+  write_choice(dump(choice));
 }
 
 Json CompletionJob::usage_chunk() const {

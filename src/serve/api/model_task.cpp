@@ -17,8 +17,12 @@ void ModelTask::guard(const std::function<void()>& work) {
 
 void ModelTask::between_steps(const std::shared_ptr<ServedModel>& served, std::function<void(nn::Model&)> work) {
   if (served->model == nullptr) throw ApiError(400, str("model ", served->id, " cannot be used this way"), "model");
-  served->backend->post(
-      [self = shared_from_this(), served, work = std::move(work)] { self->guard([&] { work(*served->model); }); });
+  served->backend->post([self = shared_from_this(), served, work = std::move(work)] {
+    self->guard([&] { work(*served->model); });
+    // Blocks of sizes that steps do not use. A GPU keeps them: freeing waits for the device.
+    const Device& device = served->model->device();
+    if (device.kind() == DeviceKind::cpu) device.allocator().trim();
+  });
 }
 
 void ModelTask::watch_client() {

@@ -18,15 +18,16 @@ struct StoredResponse {
   std::function<void()> cancel;  ///< ends a response in progress; thread-safe
 };
 
-/// The latest responses, in memory. Thread-safe. If they are too many or too long, the oldest ones are dropped.
+/// The latest responses, in memory. Thread-safe. If they are too many or too long, the oldest ones are dropped. They
+/// are kept as text, which takes a fifth of the memory of JSON trees.
 class ResponseStore {
  public:
   explicit ResponseStore(size_t max_responses = 1024, size_t max_bytes = size_t{64} << 20)
       : max_responses_(max_responses), max_bytes_(max_bytes) {}
 
-  void put(const std::string& id, StoredResponse response);
+  void put(const std::string& id, const StoredResponse& response);
   /// Replaces a response that is still there.
-  void update(const std::string& id, StoredResponse response);
+  void update(const std::string& id, const StoredResponse& response);
   std::optional<StoredResponse> find(const std::string& id) const;
   bool erase(const std::string& id);
   size_t bytes() const;
@@ -34,11 +35,13 @@ class ResponseStore {
  private:
   struct Entry {
     std::string id;
-    StoredResponse response;
-    size_t bytes;
+    std::string response, conversation;
+    std::function<void()> cancel;
+    size_t bytes() const { return id.size() + response.size() + conversation.size() + kEntryBytes; }
   };
+  static constexpr size_t kEntryBytes = 256;  ///< of an entry, besides its text
   void erase_locked(const std::string& id);
-  void put_locked(const std::string& id, StoredResponse response);
+  void put_locked(const std::string& id, const StoredResponse& response);
 
   size_t max_responses_, max_bytes_;
   mutable std::mutex mutex_;

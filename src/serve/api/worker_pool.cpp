@@ -1,6 +1,26 @@
 #include "lamina/serve/api/worker_pool.h"
 
+#include <chrono>
+#include <utility>
+
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 namespace lamina::serve {
+namespace {
+
+constexpr std::chrono::seconds kTrimDelay{5};
+
+/// Returns freed memory to the system, after kTrimDelay without a task. A large schema needs tens of megabytes for a
+/// moment.
+void trim_heap() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
+}
+
+}  // namespace
 
 WorkerPool::WorkerPool(int threads) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
@@ -24,16 +44,24 @@ void WorkerPool::post(std::function<void()> task) {
 }
 
 void WorkerPool::run() {
+  std::unique_lock lock(mutex_);
+  const auto woken = [&] { return stop_ || !tasks_.empty(); };
   while (true) {
-    std::function<void()> task;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return stop_ || !tasks_.empty(); });
-      if (stop_) return;
-      task = std::move(tasks_.front());
-      tasks_.pop_front();
+    if (!wake_.wait_for(lock, kTrimDelay, woken)) {
+      const bool trims = std::exchange(used_, false);
+      lock.unlock();
+      if (trims) trim_heap();
+      lock.lock();
+      wake_.wait(lock, woken);
     }
+    if (stop_) return;
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    used_ = true;
+    lock.unlock();
     task();
+    task = {};
+    lock.lock();
   }
 }
 

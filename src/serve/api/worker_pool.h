@@ -26,6 +26,7 @@ class WorkerPool {
   std::condition_variable wake_;
   std::deque<std::function<void()>> tasks_;
   bool stop_ = false;
+  bool used_ = false;  ///< a task ran since the heap was trimmed
   std::vector<std::thread> threads_;
 };
 

@@ -42,6 +42,28 @@ Target parse_target(net::io_context& io, std::string url) {
   return target;
 }
 
+/// The text after `"name":`, without leading spaces; empty if there is no such field. Quotes inside JSON strings are
+/// escaped, so the text of an answer cannot be mistaken for a field.
+std::string_view value_of(std::string_view json, std::string_view name) {
+  const std::string quoted = "\"" + std::string(name) + "\"";
+  const size_t at = json.find(quoted);
+  if (at == std::string_view::npos) return {};
+  const size_t begin = json.find_first_not_of(" :", at + quoted.size());
+  return begin == std::string_view::npos ? std::string_view() : json.substr(begin);
+}
+
+bool holds_value(std::string_view json, std::string_view name) {
+  const std::string_view value = value_of(json, name);
+  return !value.empty() && !value.starts_with("null");
+}
+
+/// Whether the field is a list that is not empty.
+bool holds_list(std::string_view json, std::string_view name) {
+  const std::string_view value = value_of(json, name);
+  const size_t item = value.find_first_not_of(" ", 1);
+  return value.starts_with("[") && item != std::string_view::npos && value[item] != ']';
+}
+
 /// One request and its response, which may be an event stream.
 class ClientCall : public std::enable_shared_from_this<ClientCall> {
  public:
@@ -102,11 +124,9 @@ class ClientCall : public std::enable_shared_from_this<ClientCall> {
     for (size_t end = 0; (end = text.find("\n\n", seen_)) != std::string::npos; seen_ = end + 2) {
       const std::string_view event = std::string_view(text).substr(seen_, end - seen_);
       if (!event.starts_with("data: {")) continue;
-      const auto json = try_parse_json<LoadJson>(event.substr(6));
-      if (!json || !json->is_object()) continue;
-      if (json->contains("error")) error = event.substr(0, 200);
-      if (json->contains("usage") && (*json)["usage"].is_object()) usage = (*json)["usage"];
-      if (!json->contains("choices") || (*json)["choices"].empty()) continue;
+      // Only the last events are parsed: parsing all would take more time than a small model's server.
+      if (holds_value(event, "error") || holds_value(event, "usage")) read_whole(event);
+      if (!holds_list(event, "choices")) continue;
       if (first == 0) {
         first = now;
       } else {
@@ -114,6 +134,13 @@ class ClientCall : public std::enable_shared_from_this<ClientCall> {
       }
       last = now;
     }
+  }
+
+  void read_whole(std::string_view event) {
+    const auto json = try_parse_json<LoadJson>(event.substr(6));
+    if (!json || !json->is_object()) return;
+    if (json->contains("error")) error = event.substr(0, 200);
+    if (json->contains("usage") && (*json)["usage"].is_object()) usage = (*json)["usage"];
   }
 
   void end(const std::string& message) {
@@ -201,7 +228,7 @@ class LoadClient {
                         {"prompt", make_prompt()},
                         {"max_tokens", options_.answer},
                         {"ignore_eos", true},
-                        {"temperature", 1},
+                        {"temperature", options_.temperature},
                         {"seed", options_.seed + static_cast<uint64_t>(sent_)},
                         {"stream", true},
                         {"stream_options", {{"include_usage", true}}}};

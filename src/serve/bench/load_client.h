@@ -20,6 +20,7 @@ struct LoadClientOptions {
   int64_t vocab = 0;     ///< prompts are random token ids below this; 0: random words
   int64_t shared = 0;    ///< words or ids at the beginning that all prompts have in common
   uint64_t seed = 1;
+  double temperature = 1;
   double timeout = 600;  ///< seconds per request
 };
 

@@ -11,6 +11,8 @@ namespace {
 
 constexpr size_t kReadBytes = 4096;
 constexpr double kLingerSeconds = 2;
+/// Capacity of the output buffers that a connection keeps between responses.
+constexpr size_t kKeptBufferBytes = 16384;
 
 template <class Stream>
 constexpr bool kIsTls = std::is_same_v<Stream, TlsStream>;
@@ -19,12 +21,6 @@ bool is_plain_id(std::string_view id) {
   return !id.empty() && id.size() <= 64 && std::all_of(id.begin(), id.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
   });
-}
-
-std::string chunk_of(const std::string& data) {
-  char size[24];
-  std::snprintf(size, sizeof size, "%zx\r\n", data.size());
-  return size + data + "\r\n";
 }
 
 template <class Stream>
@@ -41,15 +37,19 @@ class LiveExchange final : public Exchange {
 
   const HttpRequest& request() const override { return *request_; }
   void send(HttpResponse response) override {
+    if (on_network_thread()) return connection_->send(serial_, std::move(response));
     post([c = connection_, s = serial_, r = std::move(response)]() mutable { c->send(s, std::move(r)); });
   }
   void start(HttpResponse head) override {
+    if (on_network_thread()) return connection_->start_response(serial_, std::move(head));
     post([c = connection_, s = serial_, r = std::move(head)]() mutable { c->start_response(s, std::move(r)); });
   }
   void write(std::string chunk) override {
-    post([c = connection_, s = serial_, text = std::move(chunk)]() mutable { c->write(s, std::move(text)); });
+    if (on_network_thread()) return connection_->write(serial_, chunk);
+    post([c = connection_, s = serial_, text = std::move(chunk)] { c->write(s, text); });
   }
   void finish() override {
+    if (on_network_thread()) return connection_->finish(serial_);
     post([c = connection_, s = serial_] { c->finish(s); });
   }
   void on_close(std::function<void()> task) override {
@@ -58,6 +58,8 @@ class LiveExchange final : public Exchange {
   void post(std::function<void()> task) override { asio::post(connection_->core().io, std::move(task)); }
 
  private:
+  bool on_network_thread() const { return connection_->core().io.get_executor().running_in_this_thread(); }
+
   std::shared_ptr<Connection<Stream>> connection_;
   std::shared_ptr<HttpRequest> request_;
   uint64_t serial_;
@@ -82,6 +84,7 @@ template <class Stream>
 void Connection<Stream>::start() {
   Error ignored;
   socket().set_option(Tcp::no_delay(true), ignored);
+  socket().non_blocking(true, ignored);
   if constexpr (kIsTls<Stream>) {
     arm(deadline_, core_.options.header_seconds, &Connection::abort);
     stream_.async_handshake(asio::ssl::stream_base::server, [self = this->shared_from_this()](const Error& error) {
@@ -268,11 +271,11 @@ std::string Connection<Stream>::head_text(const HttpResponse& response, bool chu
 template <class Stream>
 void Connection<Stream>::send(uint64_t serial, HttpResponse response) {
   if (!is_answering(serial) || streaming_ || final_) return;
-  std::string text = head_text(response, false);
+  pending_ += head_text(response, false);
   body_bytes_ = static_cast<int64_t>(response.body.size());
-  if (request_->method != "HEAD") text += response.body;
+  if (request_->method != "HEAD") pending_ += response.body;
   final_ = true;
-  enqueue(std::move(text));
+  flush_later();
 }
 
 template <class Stream>
@@ -280,23 +283,34 @@ void Connection<Stream>::start_response(uint64_t serial, HttpResponse head) {
   if (!is_answering(serial) || streaming_ || final_) return;
   streaming_ = true;
   if (!chunked_) keep_alive_ = false;
-  enqueue(head_text(head, chunked_));
+  pending_ += head_text(head, chunked_);
+  last_write_ = std::chrono::steady_clock::now();
   arm(ping_timer_, core_.options.ping_seconds, &Connection::ping);
+  flush_later();
 }
 
 template <class Stream>
-void Connection<Stream>::write(uint64_t serial, std::string chunk) {
+void Connection<Stream>::write(uint64_t serial, std::string_view chunk) {
   if (!is_answering(serial) || !streaming_ || final_ || chunk.empty()) return;
   body_bytes_ += static_cast<int64_t>(chunk.size());
-  enqueue(chunked_ ? chunk_of(chunk) : std::move(chunk));
-  arm(ping_timer_, core_.options.ping_seconds, &Connection::ping);
+  if (chunked_) {
+    char size[24];
+    std::snprintf(size, sizeof size, "%zx\r\n", chunk.size());
+    pending_.append(size).append(chunk).append("\r\n");
+  } else {
+    pending_ += chunk;
+  }
+  last_write_ = std::chrono::steady_clock::now();
+  if (pending_.size() + in_flight_.size() > static_cast<size_t>(core_.options.max_unsent_bytes)) return abort();
+  flush_later();
 }
 
 template <class Stream>
 void Connection<Stream>::finish(uint64_t serial) {
   if (!is_answering(serial) || !streaming_ || final_) return;
   final_ = true;
-  enqueue(chunked_ ? "0\r\n\r\n" : "");
+  if (chunked_) pending_ += "0\r\n\r\n";
+  flush_later();
 }
 
 template <class Stream>
@@ -308,37 +322,56 @@ void Connection<Stream>::on_close(uint64_t serial, std::function<void()> task) {
   }
 }
 
+/// Writes a comment if nothing was written for a while, so that proxies and clients keep the connection open.
 template <class Stream>
 void Connection<Stream>::ping() {
-  if (phase_ == Phase::answering && streaming_ && !final_ && in_flight_.empty()) write(serial_, ": ping\n\n");
+  if (phase_ != Phase::answering || !streaming_ || final_) return;
+  const std::chrono::duration<double> silence = std::chrono::steady_clock::now() - last_write_;
+  double left = core_.options.ping_seconds - silence.count();
+  if (left <= 0) {
+    left = core_.options.ping_seconds;
+    if (in_flight_.empty()) write(serial_, ": ping\n\n");
+  }
+  if (phase_ == Phase::answering) arm(ping_timer_, left, &Connection::ping);
 }
 
+/// Writes after the handlers that are queued already: what they add goes into the same system call.
 template <class Stream>
-void Connection<Stream>::enqueue(std::string bytes) {
-  unsent_ += bytes.size();
-  queue_.push_back(std::move(bytes));
-  if (streaming_ && unsent_ > static_cast<size_t>(core_.options.max_unsent_bytes)) return abort();
-  if (in_flight_.empty()) write_queued();
+void Connection<Stream>::flush_later() {
+  if (flush_posted_ || !in_flight_.empty()) return;
+  flush_posted_ = true;
+  asio::post(core_.io, [self = this->shared_from_this()] {
+    self->flush_posted_ = false;
+    if (self->phase_ == Phase::answering && self->in_flight_.empty()) self->write_queued();
+  });
 }
 
+/// Writes what is pending: at once as far as the socket takes it, the rest when the client has read.
 template <class Stream>
 void Connection<Stream>::write_queued() {
-  in_flight_.clear();
-  for (const std::string& part : queue_) in_flight_ += part;
-  queue_.clear();
-  if (in_flight_.empty()) {
-    if (final_) complete();
-    return;
+  std::swap(in_flight_, pending_);
+  size_t written = 0;
+  if constexpr (!kIsTls<Stream>) {
+    Error error;
+    if (!in_flight_.empty()) written = stream_.write_some(asio::buffer(in_flight_), error);
+    if (error && error != asio::error::would_block && error != asio::error::try_again) return abort();
   }
+  if (written == in_flight_.size()) return on_written();
   arm(write_deadline_, core_.options.write_seconds, &Connection::abort);
-  asio::async_write(stream_, asio::buffer(in_flight_),
-                    [self = this->shared_from_this()](const Error& error, size_t bytes) {
+  asio::async_write(stream_, asio::buffer(in_flight_) + written,
+                    [self = this->shared_from_this()](const Error& error, size_t) {
                       if (self->phase_ == Phase::closed) return;
                       if (error) return self->abort();
                       self->write_deadline_.cancel();
-                      self->unsent_ -= bytes;
-                      self->write_queued();
+                      self->on_written();
                     });
+}
+
+template <class Stream>
+void Connection<Stream>::on_written() {
+  in_flight_.clear();
+  if (!pending_.empty()) return flush_later();
+  if (final_) complete();
 }
 
 /// The response was written: waits for the next request or closes.
@@ -348,6 +381,9 @@ void Connection<Stream>::complete() {
   close_task_ = {};
   request_.reset();
   ping_timer_.cancel();
+  for (std::string* buffer : {&pending_, &in_flight_}) {
+    if (buffer->capacity() > kKeptBufferBytes) *buffer = {};
+  }
   if (!keep_alive_ || core_.draining) return linger();
   phase_ = Phase::idle;
   if (buffer_.size() > 0) return read_header();

@@ -7,7 +7,6 @@
 #include <boost/asio/ssl.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
-#include <deque>
 #include <optional>
 #include <set>
 
@@ -64,7 +63,7 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
   // The response to request `serial`; calls with an old number are ignored.
   void send(uint64_t serial, HttpResponse response);
   void start_response(uint64_t serial, HttpResponse head);
-  void write(uint64_t serial, std::string chunk);
+  void write(uint64_t serial, std::string_view chunk);
   void finish(uint64_t serial);
   void on_close(uint64_t serial, std::function<void()> task);
   ServerCore& core() { return core_; }
@@ -83,8 +82,9 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
   void refuse(const Error& error);
   void describe_request();
   std::string head_text(const HttpResponse& response, bool chunked);
-  void enqueue(std::string bytes);
+  void flush_later();
   void write_queued();
+  void on_written();
   void complete();
   void linger();
   void ping();
@@ -107,9 +107,10 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
   bool chunked_ = false;
   bool streaming_ = false;  ///< start_response was called
   bool final_ = false;      ///< the whole response is in the queue
-  std::deque<std::string> queue_;
-  std::string in_flight_;  ///< bytes that are being written
-  size_t unsent_ = 0;
+  std::string pending_;     ///< bytes to be written next
+  std::string in_flight_;   ///< bytes that are being written
+  bool flush_posted_ = false;
+  std::chrono::steady_clock::time_point last_write_;  ///< of the response
   int status_ = 0;
   int64_t body_bytes_ = 0;
   std::function<void()> close_task_;

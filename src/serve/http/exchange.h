@@ -33,8 +33,8 @@ struct HttpResponse {
 };
 
 /// One request and the way to answer it. A response is either one send(), or start(), any number of write() and one
-/// finish(). All functions may be called from any thread; they take effect in the order of the calls. After the client
-/// has disconnected they do nothing.
+/// finish(). All functions may be called from any thread. Calls of one thread take effect in their order, on the
+/// network thread at once. After the client has disconnected they do nothing.
 class Exchange {
  public:
   Exchange() = default;
