@@ -110,7 +110,7 @@ TEST(Advise, TextAndJsonSayHowSureAndWhatIsNext) {
   EXPECT_EQ(json["parameters"], advised.plan.parameters.total);
   EXPECT_EQ(json["set"].size(), advised.assignments.size());
   EXPECT_EQ(json["reasons"][0]["how_sure"], "measured here");
-  EXPECT_EQ(json["reasons"][0]["evidence"][0]["where"], "docs/studies/gpt2-vs-llama");
+  EXPECT_EQ(json["reasons"][0]["evidence"][0]["where"], "docs/studies/headline");
 }
 
 // Every number in a sentence is the advised model's own.

@@ -87,6 +87,8 @@ double value_of(const std::string& expression) {
   const double mean = mean_of(own);
   if (kind == "mean") return mean;
   if (kind == "percent") return 100 * mean;
+  if (kind == "milliseconds") return 1e3 / mean;
+  if (kind == "update_ms") return 1e3 * variant.at("runs")[0].at("tokens_per_step").get<double>() / mean;
   if (kind == "ratio") return mean / mean_of(reference);
   if (kind == "longer") return 100 * (mean_of(reference) / mean - 1);
   const PairedTest test = paired_test(differences);
@@ -126,13 +128,13 @@ TEST(QuotedNumbersTest, EqualTheResults) {
       ++checked;
     }
   }
-  EXPECT_GE(checked, 140U);
+  EXPECT_GE(checked, 110U);
 }
 
 TEST(QuotedNumbersTest, AWrongNumberIsFound) {
   EXPECT_TRUE(rounds_to(-0.0423, "0.042"));
   EXPECT_FALSE(rounds_to(0.0428, "0.042"));
-  EXPECT_FALSE(rounds_to(value_of("gpt2-vs-llama gpt2 - best_loss mean"), "1.520"));
+  EXPECT_FALSE(rounds_to(value_of("headline gpt2-pre - best_loss mean"), "1.489"));
 }
 
 // Every measured rule of the guide is quoted above, so that none goes unchecked.

@@ -193,6 +193,19 @@ TEST(ResultsTest, BestAndFinalLossAtEqualBudgets) {
   EXPECT_EQ(json["variants"][0]["runs"][0]["tokens_per_step"], 100);
 }
 
+TEST(ResultsTest, ConcurrentRunsAreSaidToDisturbSpeeds) {
+  Results results = results_of({{2.0, 2.5, 3.0, 2.2}, {1.9, 2.4, 2.9, 2.1}});
+  const auto notes = [&] {
+    return std::count_if(results.findings.begin(), results.findings.end(), [](const Finding& finding) {
+      return finding.text.find("4 runs at a time") != std::string::npos;
+    });
+  };
+  EXPECT_EQ(notes(), 0);
+  results.machine.jobs = 4;
+  summarise(results);
+  EXPECT_EQ(notes(), 1);
+}
+
 /// One claim that v1 is better, made there, judged in a study of `parameters`.
 std::string verdict_at(const Setting& setting, int64_t parameters) {
   Results results = results_of({{2.0, 2.5, 3.0, 2.2}, {1.9, 2.4, 2.9, 2.1}});

@@ -56,7 +56,7 @@ TEST(StudyTest, WhatCannotBeAskedIsRefused) {
   expect_part(problems_of(R"({"base": "llama-tiny", "variants": ["gpt2-tiny"],
     "claims": [{"text": "c", "variant": "no", "metric": "speed"}]})"),
               "is not a variant");
-  expect_part(error_of([] { load_study("gpt2-vs-lama"); }), "did you mean gpt2-vs-llama?");
+  expect_part(error_of([] { load_study("hedline"); }), "did you mean headline?");
 }
 
 TEST(StudyTest, ALaddersMistakeIsSaidOnceAndASearchsChoicesAreRead) {

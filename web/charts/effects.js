@@ -30,15 +30,15 @@ const rowsOf = (state) => {
 const labelWidth = (rows) => Math.min(260, Math.max(70, 16 + 8.4 * Math.max(...rows.map((r) => r.label.length))));
 const cut = (label, width) => (8.4 * label.length <= width ? label : `${label.slice(0, Math.floor(width / 8.4) - 1)}…`);
 
-// On a narrow screen the name is above its interval and the numbers are below it.
+// On a narrow screen the name is above its interval and the numbers and the verdict are below it.
 const HALO = {stroke: "var(--paper)", strokeWidth: 4};
 const texts = (rows, narrow, left) => {
   const verdict = (r) => [r.markText, r.p].filter((part) => part).join(", ");
   if (narrow) {
     return [
-      text(rows, {y: "row", frameAnchor: "left", textAnchor: "start", dy: -19, text: "label", fontWeight: 600, fontSize: 13}),
-      text(rows, {y: "row", frameAnchor: "left", textAnchor: "start", dy: 17, text: "text", fontSize: 12, ...HALO, fill: "currentColor"}),
-      text(rows, {y: "row", frameAnchor: "right", textAnchor: "end", dy: 17, text: verdict, ...HALO, fill: "var(--faint)", fontSize: 12}),
+      text(rows, {y: "row", frameAnchor: "left", textAnchor: "start", dy: -25, text: "label", fontWeight: 600, fontSize: 13}),
+      text(rows, {y: "row", frameAnchor: "left", textAnchor: "start", dy: 14, text: "text", fontSize: 12, ...HALO, fill: "currentColor"}),
+      text(rows, {y: "row", frameAnchor: "left", textAnchor: "start", dy: 30, text: verdict, ...HALO, fill: "var(--faint)", fontSize: 12}),
     ];
   }
   return [
@@ -51,7 +51,7 @@ const texts = (rows, narrow, left) => {
 const draw = (width, state) => {
   const rows = rowsOf(state);
   const narrow = width < NARROW;
-  const step = narrow ? 68 : 36;
+  const step = narrow ? 84 : 36;
   const left = labelWidth(rows);
   const ends = rows.flatMap((r) => [r.low ?? r.difference, r.high ?? r.difference, -(r.margin ?? 0), r.margin ?? 0]);
   const [low, high] = [Math.min(0, ...ends), Math.max(0, ...ends)];
@@ -60,8 +60,8 @@ const draw = (width, state) => {
   const reference = t(`reference.${data.comparedWith}`);
   const unit = state.relative ? t("chart.unit.relative") : t("chart.difference_to", {reference});
   return framed({
-    width, height: rows.length * step + 58, marginTop: 8, marginBottom: 46, marginLeft: narrow ? 8 : left + 14, marginRight: narrow ? 8 : 384,
-    x: {label: `${t(`measure.${data.metric}`)}: ${unit}`, labelAnchor: "center", labelArrow: "none", domain: [low - room, high + room],
+    width, height: rows.length * step + 62, marginTop: 8, marginBottom: 50, marginLeft: narrow ? 8 : left + 14, marginRight: narrow ? 8 : 384,
+    x: {label: `${t(`measure.${data.metric}`)}: ${unit}`, labelAnchor: "center", labelArrow: "none", labelOffset: 42, domain: [low - room, high + room],
       ticks: Math.max(3, Math.floor((width - (narrow ? 16 : left + 400)) / 80)), tickFormat: (x) => `${x < 0 ? "−" : ""}${Number(Math.abs(x).toPrecision(3))}`},
     y: {axis: null, domain: [rows.length - 0.5, -0.5], type: "linear"},
     marks: [

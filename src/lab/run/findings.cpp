@@ -132,6 +132,17 @@ void add_divergences(const Results& results, std::vector<Finding>& findings) {
   }
 }
 
+/// Concurrent runs share the device, so their speeds depend on each other. Generation is measured alone.
+void add_concurrency(const Results& results, std::vector<Finding>& findings) {
+  if (results.machine.jobs < 2) return;
+  findings.push_back(
+      {"note",
+       str("Up to ", results.machine.jobs,
+           " runs at a time: training times and speeds depend on the other runs. Repeat with --jobs 1 to "
+           "compare them."),
+       "", ""});
+}
+
 /// How the claim's setting differs from the study's; empty if it is the same.
 std::string other_setting(const Results& results, const Claim& claim, const VariantResult& variant) {
   const Setting& setting = claim.setting;
@@ -210,6 +221,7 @@ std::vector<Finding> findings_of(const Results& results) {
   add_overfitting(results, findings);
   add_tuning(results, findings);
   add_divergences(results, findings);
+  add_concurrency(results, findings);
   for (const Claim& claim : results.study.claims) findings.push_back(judge(results, claim));
   return findings;
 }

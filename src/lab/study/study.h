@@ -209,6 +209,7 @@ struct Study {
   int64_t threads = 0;
   std::string device = "cpu";
   std::optional<double> expected_minutes;
+  std::optional<double> expected_gpu_minutes;
   static void visit_fields(auto& self, auto&& field) {
     field("schema", self.schema, "version of this format");
     field("name", self.name, "study name; default: the file name");
@@ -253,6 +254,8 @@ struct Study {
     field("threads", self.threads, "threads per run; default 0: cores / jobs", arch::kCount);
     field("device", self.device, "training device: cpu, cuda or cuda:N; on a GPU one run at a time by default");
     field("expected_minutes", self.expected_minutes, "expected duration on two cores, for --list", arch::kPositive);
+    field("expected_gpu_minutes", self.expected_gpu_minutes, "expected duration on one H200, for --list",
+          arch::kPositive);
   }
   bool operator==(const Study&) const = default;
 };
