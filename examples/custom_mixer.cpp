@@ -151,7 +151,9 @@ double gradient_error(const Device& device) {
       moved.data<float>()[i] += k == 0 ? kStep : -kStep;
       side[k] = loss(moved).item();
     }
-    worst = std::max(worst, std::abs((side[0] - side[1]) / (2 * kStep) - grad[static_cast<size_t>(i)]));
+    const double error = std::abs((side[0] - side[1]) / (2 * kStep) - grad[static_cast<size_t>(i)]);
+    if (std::isnan(error)) return error;
+    worst = std::max(worst, error);
   }
   return worst;
 }

@@ -3,10 +3,12 @@
 namespace lamina::cli {
 
 void add_bench(CLI::App& program) {
-  CLI::App* bench = program.add_subcommand("bench", "How fast this machine is at a model's work");
+  CLI::App* bench =
+      program.add_subcommand("bench", "Measure speed: training, decoding, serving, operators, tokenizers");
   bench->require_subcommand(1);
   add_bench_decode(*bench);
   add_bench_engine(*bench);
+  add_bench_length(*bench);
   add_bench_load(*bench);
   add_bench_ops(*bench);
   add_bench_grammar(*bench);

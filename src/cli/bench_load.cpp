@@ -133,7 +133,7 @@ void run(const LoadArguments& arguments) {
 void add_bench_load(CLI::App& bench) {
   auto arguments = std::make_shared<LoadArguments>();
   CLI::App* command = bench.add_subcommand(
-      "load", "Time and memory to load a checkpoint, every weight looked at, against reading its files");
+      "load", "Time and memory to load a checkpoint and read every weight, compared with reading its files");
   command->add_option("model", arguments->model, "A Hugging Face or lamina folder, or a llama2.c .bin file");
   command->add_option("--preset", arguments->preset,
                       "Instead: write a Hugging Face folder with random weights of this preset, load it, remove it");

@@ -227,8 +227,8 @@ void add_bench_ops(CLI::App& bench) {
   auto arguments = std::make_shared<OpsArguments>();
   CLI::App* command = bench.add_subcommand(
       "ops",
-      "Operators at the sizes of language models, each against its floor: the time that its bytes take to copy, "
-      "or its operations as a large product");
+      "Operators at the sizes of language models, compared with a lower bound: the time to copy their bytes, or their "
+      "FLOPs in a large GEMM");
   arguments->device.add_to(*command);
   command->add_option("--dtype", arguments->dtype,
                       "Type of weights and activations: f32, bf16 or f16 (default: bf16 on a GPU, f32 on the CPU)");
@@ -244,10 +244,10 @@ void add_bench_ops(CLI::App& bench) {
                       "Figures of another library to show beside ours: a file that tools/peers/torch_ops.py printed");
   command->add_flag("--json", arguments->json, "Print the figures as JSON");
   command->footer(
-      "Work is queued and waited for once; where a GPU is faster than its host, a CUDA graph of many calls is timed.\n"
-      "Backward is the tape's backward pass alone, repeated over a record that is kept, gradients of weights in f32;\n"
-      "forward+backward is said where both are one. The bytes and operations are those the operators announce, each\n"
-      "tensor counted once.");
+      "Calls are queued and synchronized once. If a GPU is faster than its host, a CUDA graph of many calls is timed.\n"
+      "Backward is the tape's backward pass alone, with weight gradients in f32; operators that compute both in one\n"
+      "pass are listed as forward+backward. Bytes and FLOPs are those that the operators report; each tensor counts\n"
+      "once.");
   command->callback([arguments] { run(*arguments); });
 }
 

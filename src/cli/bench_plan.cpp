@@ -32,7 +32,7 @@ void run_bench_plan(const BenchPlanArguments& arguments) {
 void add_bench_plan(CLI::App& bench) {
   auto arguments = std::make_shared<BenchPlanArguments>();
   CLI::App* command = bench.add_subcommand(
-      "plan", "The cluster planner against published step times and memory, as Markdown tables; or its fit");
+      "plan", "Compare the cluster planner with published step times and memory (Markdown tables), or fit it to them");
   command
       ->add_option("rows", arguments->rows,
                    "File of published figures; the sources have tests/golden/cluster/published.json")

@@ -94,6 +94,9 @@ void add_bench_serve(CLI::App& bench) {
   number("--vocab", load.vocab, "Prompts are token ids below this instead of words; 0: words", 0);
   number("--shared", load.shared, "Words or tokens at the beginning that all prompts have in common", 0);
   command->add_option("--seed", load.seed, "Seed of arrivals and prompts")->capture_default_str();
+  command->add_option("--temperature", load.temperature, "Temperature of the requests; 0: greedy")
+      ->capture_default_str()
+      ->check(between(0, 2));
   command->add_flag("--json", arguments->json, "Print the figures as JSON");
   command->footer("Example: lamina bench serve http://127.0.0.1:8080 --clients 16 --in 128 --out 64");
   command->callback([arguments] { run_serve_bench(*arguments); });

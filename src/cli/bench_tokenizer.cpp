@@ -63,10 +63,10 @@ void run(const TokenizerBenchArguments& arguments) {
 void add_bench_tokenizer(CLI::App& bench) {
   auto arguments = std::make_shared<TokenizerBenchArguments>();
   CLI::App* command =
-      bench.add_subcommand("tokenizer", "Encodes and decodes a text on one thread, the best of several runs");
+      bench.add_subcommand("tokenizer", "Encoding and decoding of a text with one thread; best of several runs");
   command->add_option("tokenizer", arguments->tokenizer, "A tokenizer's file or folder")->required();
   command->add_option("file", arguments->file, "The text")->required();
-  command->add_option("--pattern", arguments->pattern, "Of a tiktoken file, as in lamina tokenizer");
+  command->add_option("--pattern", arguments->pattern, "Split pattern of a tiktoken file, as in lamina tokenizer");
   command->add_option("--repeats", arguments->repeats, "Runs")->capture_default_str()->check(at_least(1));
   command->add_flag("--json", arguments->json, "As JSON");
   command->callback([arguments] { run(*arguments); });

@@ -10,13 +10,13 @@
 #include "lamina/arch/plan.h"
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
+#include "lamina/cli/bench_steps.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/product_peak.h"
 #include "lamina/cli/seconds_of.h"
 #include "lamina/cli/usage.h"
 #include "lamina/tensor/replay.h"
-#include "lamina/train/learner.h"
 #include "lamina/train/memory.h"
 #include "lamina/train/pass.h"
 #include "lamina/train/peak_share.h"
@@ -37,57 +37,6 @@ struct BenchTrainArguments {
   bool checkpoint = false;
   bool forward = false;
   bool json = false;
-};
-
-/// `rows` × `length` tokens from a random stream.
-std::vector<int64_t> random_tokens(int64_t rows, int64_t length, int64_t vocab_size, uint64_t stream) {
-  std::vector<int64_t> ids;
-  for (int64_t i = 0; i < rows * length; ++i) {
-    ids.push_back(static_cast<int64_t>(philox_word({1, stream}, static_cast<uint64_t>(i))) % vocab_size);
-  }
-  return ids;
-}
-
-/// Training updates on random tokens.
-class Steps {
- public:
-  Steps(const arch::ArchSpec& spec, const Device& device, const BenchTrainArguments& arguments)
-      : learner_(recipe_for(spec, arguments), device) {
-    batch_.rows = arguments.batch;
-    batch_.length = arguments.length;
-    batch_.source_length = arguments.source_length;
-    batch_.ids = random_tokens(arguments.batch, arguments.length, spec.vocab_size, 0);
-    batch_.source = random_tokens(arguments.batch, arguments.source_length, spec.vocab_size, 1);
-    batch_.targets = batch_.ids;
-    if (!spec.retrieval) return;
-    const auto [chunk, count, length] = train::neighbour_sizes(spec);
-    const int64_t chunks = arguments.length / chunk;
-    batch_.neighbour_shape = {chunks, count, length};
-    batch_.neighbours = random_tokens(arguments.batch, chunks * count * length, spec.vocab_size, 2);
-  }
-
-  const train::Recipe& recipe() const { return learner_.recipe(); }
-
-  train::StepTimes run() {
-    return learner_.step(step_++, [&](int64_t /*pass*/) { return batch_; }).times;
-  }
-
- private:
-  static train::Recipe recipe_for(const arch::ArchSpec& spec, const BenchTrainArguments& arguments) {
-    train::Recipe recipe;
-    recipe.architecture = spec;
-    recipe.batch = arguments.batch;
-    recipe.length = arguments.length;
-    recipe.steps = arguments.warmup + arguments.steps;
-    recipe.optimizer = train::AdamWChoice{.lr = 1e-4};
-    recipe.dtype = arguments.dtype == "bf16" ? train::Precision::bf16 : train::Precision::f32;
-    recipe.checkpointing = arguments.checkpoint;
-    return recipe;
-  }
-
-  train::Learner learner_;
-  data::Batch batch_;
-  int64_t step_ = 0;
 };
 
 /// Results of the benchmark.
@@ -148,7 +97,7 @@ void print(const TrainReport& r) {
               static_cast<double>(r.memory.reserved) / 1e6, r.estimate / 1e6, static_cast<double>(r.memory.peak) / 1e6);
 }
 
-std::vector<train::StepTimes> measure(Steps& steps, const BenchTrainArguments& arguments) {
+std::vector<train::StepTimes> measure(BenchSteps& steps, const BenchTrainArguments& arguments) {
   std::vector<train::StepTimes> times;
   for (int i = 0; i < arguments.steps; ++i) {
     times.push_back(steps.run());
@@ -210,7 +159,13 @@ void run(BenchTrainArguments arguments) {
   if (spec.encoder && arguments.source_length == 0) arguments.source_length = arguments.length;
   const Device device = arguments.device.open();
   if (arguments.forward) return run_forward(arguments, spec, device, *dtype);
-  Steps steps(spec, device, arguments);
+  BenchSteps steps(spec, device,
+                   {.batch = arguments.batch,
+                    .length = arguments.length,
+                    .source_length = arguments.source_length,
+                    .updates = arguments.warmup + arguments.steps,
+                    .bf16 = dtype == DType::bf16,
+                    .checkpoint = arguments.checkpoint});
   for (int i = 0; i < arguments.warmup; ++i) steps.run();
   const MemoryCounters memory = device.allocator().counters();
   train::PeakShare share([&] { return product_peak(device, *dtype); });
@@ -240,7 +195,7 @@ void add_bench_train(CLI::App& bench) {
   auto arguments = std::make_shared<BenchTrainArguments>();
   CLI::App* command = bench.add_subcommand(
       "train",
-      "Training steps on random tokens: forward, backward, clipping and AdamW, against the speed of a product");
+      "Training steps on random tokens: forward, backward, clipping and AdamW, compared with the speed of a GEMM");
   command->add_option("architecture", arguments->name, "A preset (`lamina presets`), or a file ending in .json")
       ->required();
   command->add_option("--set", arguments->overrides, "Change a value first: path=value")

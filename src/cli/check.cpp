@@ -114,17 +114,20 @@ void run(const CheckArguments& arguments) {
 void add_check(CLI::App& program) {
   auto arguments = std::make_shared<CheckArguments>();
   CLI::App* command = program.add_subcommand(
-      "check", "Hold a model against what another implementation computed: logits, loss, gradients, greedy tokens");
+      "check", "Compare a model with results of another implementation: logits, loss, gradients, greedy tokens");
   command->add_option("model", arguments->model, "A Hugging Face or lamina folder, or a llama2.c .bin file")
       ->required();
-  command->add_option("--golden", arguments->golden, "The other's results (default: golden.safetensors in the folder)");
+  command->add_option("--golden", arguments->golden,
+                      "Results to compare with (default: golden.safetensors in the folder)");
   command->add_option("--dtype", arguments->dtype, "Type of weights and activations: f32 or bf16")
       ->capture_default_str();
-  command->add_option("--tol", arguments->tolerance,
-                      "Largest difference of logits and loss, over their largest magnitude (default: 1e-4 and equal "
-                      "tokens; for bf16 twice what moving the weights by a rounding changes, and tokens within it)");
-  command->add_option("--grad-tol", arguments->gradient_tolerance,
-                      "The same for gradients (default: 10 times --tol; for bf16 from moved weights, too)");
+  command->add_option(
+      "--tol", arguments->tolerance,
+      "Tolerance of logits and loss, relative to their largest magnitude (default: 1e-4 and equal tokens; "
+      "for bf16 twice the effect of rounding the weights, and tokens within it)");
+  command->add_option(
+      "--grad-tol", arguments->gradient_tolerance,
+      "Tolerance of gradients, likewise (default: 10 times --tol; for bf16 also from perturbed weights)");
   arguments->device.add_to(*command);
   command->add_flag("--json", arguments->json, "Print the comparisons as JSON");
   command->callback([arguments] { run(*arguments); });

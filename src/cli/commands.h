@@ -38,6 +38,7 @@ void add_bench_grammar(CLI::App& bench);
 void add_bench_plan(CLI::App& bench);
 void add_bench_serve(CLI::App& bench);
 void add_bench_tokenizer(CLI::App& bench);
+void add_bench_length(CLI::App& bench);
 void add_bench_train(CLI::App& bench);
 
 // Subcommands of `lamina index` that have their own files.

@@ -139,19 +139,22 @@ lab::Study changed(lab::Study study, const CompareArguments& arguments) {
   return lab::read_study(lab::write_study(study), study.name);
 }
 
-std::string minutes_text(double minutes) {
+std::string minutes_text(std::optional<double> minutes) {
+  if (!minutes) return "-";
   char text[32];
-  std::snprintf(text, sizeof text, minutes < 90 ? "%.0f min" : "%.1f h", minutes < 90 ? minutes : minutes / 60);
+  const bool hours = *minutes >= 90;
+  const double value = hours ? *minutes / 60 : *minutes;
+  std::snprintf(text, sizeof text, value < 10 ? "%.1f %s" : "%.0f %s", value, hours ? "h" : "min");
   return text;
 }
 
 void list() {
-  std::printf("studies, with the number of runs and the expected duration on 2 cores\n");
+  std::printf("studies, with the number of runs and the expected duration on 2 CPU cores and on an H200\n");
   for (const lab::StudyFile& file : lab::study_files()) {
     const std::string name(file.name);
     const lab::Study study = lab::load_study(name);
-    const std::string time = study.expected_minutes ? "about " + minutes_text(*study.expected_minutes) : "not measured";
-    std::printf("  %-18s %3zu runs, %-16s %s\n", name.c_str(), lab::run_count(study), time.c_str(),
+    std::printf("  %-16s %3zu runs %9s %9s  %s\n", name.c_str(), lab::run_count(study),
+                minutes_text(study.expected_minutes).c_str(), minutes_text(study.expected_gpu_minutes).c_str(),
                 study.question.c_str());
   }
   std::string group;

@@ -188,20 +188,20 @@ void run(const ConvertArguments& arguments) {
 void add_convert(CLI::App& program) {
   auto arguments = std::make_shared<ConvertArguments>();
   CLI::App* command = program.add_subcommand(
-      "convert", "A model from one format to another: Hugging Face folders, lamina's own, llama2.c files (read only)");
+      "convert", "Convert a model between formats: Hugging Face folders, lamina's own, llama2.c files (read only)");
   command->add_option("source", arguments->source, "A Hugging Face or lamina folder, or a llama2.c .bin file")
       ->required();
   command->add_option("target", arguments->target, "The folder to make")->required();
   command->add_option("--to", arguments->to, "hf or lamina")->capture_default_str();
   command->add_option("--dtype", arguments->dtype, "Type of the weights: f32, bf16, f16 or f64 (default: as they are)");
-  command->add_option("--max-shard-size", arguments->max_shard_size, "Split the weights of an hf folder beyond this")
+  command->add_option("--max-shard-size", arguments->max_shard_size, "Largest weight file of an hf folder")
       ->capture_default_str();
   command->add_option("--family", arguments->family,
                       "The model_type of an hf folder (default: the source's, or the first whose structure fits)");
   command->add_option("--tokenizer", arguments->tokenizer,
-                      "The tokenizer to put beside the weights, its file or folder (default: the source's)");
+                      "Tokenizer file or folder to store with the weights (default: the source's)");
   command->add_flag("--with-state", arguments->with_state,
-                    "Of a run: also its training state, in one file whatever its layout was (--to lamina)");
+                    "Also write a run's training state, as one file for any layout (--to lamina)");
   command->add_flag("--force", arguments->force, "Replace the target if it is a checkpoint that lamina wrote");
   command->callback([arguments] { run(*arguments); });
 }

@@ -98,7 +98,7 @@ void get(DataArguments& arguments) {
   data::GetOptions& options = arguments.get;
   if (options.name.empty()) {
     for (const data::Corpus& corpus : data::corpora()) std::printf("%-16s %s\n", corpus.name, corpus.about);
-    std::printf("%-16s %s\n", "synthetic", "A play that no one wrote, made here (--bytes, --seed)");
+    std::printf("%-16s %s\n", "synthetic", "A play generated from a small grammar (--bytes, --seed)");
     return;
   }
   if (options.folder.empty()) {
@@ -169,7 +169,7 @@ void add_prepare(CLI::App& command, const std::shared_ptr<DataArguments>& argume
   command
       .add_option(
           "--split", arguments->split,
-          "Which part: tail, the end of all text; each, the end of every document; documents, whole ones by chance")
+          "Which part: tail, the end of all text; each, the end of every document; documents, whole ones at random")
       ->capture_default_str();
   command.add_option("--text-key", options.reading.text_key, "In .jsonl files: the key of the text")
       ->capture_default_str();
@@ -183,12 +183,10 @@ void add_get(CLI::App& command, const std::shared_ptr<DataArguments>& arguments)
   command.add_option("name", options.name, "The corpus; without one, all are listed");
   command.add_option("--out", options.folder, "A new folder for it; data/NAME unless given");
   command.add_option("--from", options.from, "A file or address to take it from, instead of the package registry");
-  command.add_option("--bytes", options.synthetic_bytes, "Of synthetic: how many bytes")
+  command.add_option("--bytes", options.synthetic_bytes, "Size of the synthetic text in bytes")
       ->capture_default_str()
       ->check(at_least(1));
-  command.add_option("--seed", options.seed, "Of synthetic: another seed is another play")
-      ->capture_default_str()
-      ->check(at_least(0));
+  command.add_option("--seed", options.seed, "Seed of the synthetic text")->capture_default_str()->check(at_least(0));
   command.callback([arguments] { get(*arguments); });
 }
 
@@ -213,14 +211,14 @@ void add_data(CLI::App& program) {
       program.add_subcommand("data", "Corpora, token files and synthetic tasks: get, prepare, info, tasks");
   command->require_subcommand(1);
   add_prepare(*command->add_subcommand("prepare", "Make token files for training from text"), arguments);
-  add_get(*command->add_subcommand("get", "Fetch a corpus by name, held against its hash, or make a synthetic one"),
+  add_get(*command->add_subcommand("get", "Fetch a corpus by name and verify its hash, or generate a synthetic one"),
           arguments);
-  CLI::App* shown = command->add_subcommand("info", "What is in token files (lamina, llm.c and nanoGPT formats)");
+  CLI::App* shown = command->add_subcommand("info", "Describe token files (lamina, llm.c and nanoGPT formats)");
   shown->add_option("files", arguments->files, "Token files, or folders of them")->required();
   shown->add_flag("--verify", arguments->verify, "Read everything and compare the checksum");
   shown->callback([arguments] { info(*arguments); });
   add_tasks(
-      *command->add_subcommand("tasks", "Synthetic tasks to train on, and examples of one (docs/reference/tasks.md)"));
+      *command->add_subcommand("tasks", "List synthetic tasks, or print examples of one (docs/reference/tasks.md)"));
 }
 
 }  // namespace lamina::cli

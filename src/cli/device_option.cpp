@@ -10,7 +10,7 @@ void DeviceChoice::add_to(CLI::App& command) {
   command.add_option("--threads", threads, "Worker threads on the CPU (default: all cores); changes no result")
       ->check(at_least(1));
   command.add_flag("--deterministic", deterministic,
-                   "On a GPU, the same bits in every run, a little slower (the CPU always gives them)");
+                   "Bit-identical results in every run on a GPU, slightly slower (the CPU is always deterministic)");
 }
 
 std::string describe(const Device& device) {

@@ -22,6 +22,7 @@ struct DrawArguments {
   std::string architecture;
   std::vector<std::string> overrides;
   int64_t length = 16;
+  int64_t tiled_length = 2048;
   int64_t tile = 128;
   int64_t window = 0;
   bool both_ways = false;
@@ -115,9 +116,9 @@ void add_attention_figures(DrawCommands& commands) {
   mask.add_option("--length", a.length, "Tokens")->capture_default_str()->check(at_least(1));
   commands.add_pattern(mask);
   CLI::App& flash = commands.add("flash", "Tiles that tiled attention computes and skips", [](const DrawArguments& d) {
-    return lab::draw_tiles(pattern_of(d), !d.both_ways, d.length, d.tile);
+    return lab::draw_tiles(pattern_of(d), !d.both_ways, d.tiled_length, d.tile);
   });
-  flash.add_option("--length", a.length, "Tokens (default 16; try 2048)")->check(at_least(1));
+  flash.add_option("--length", a.tiled_length, "Tokens")->capture_default_str()->check(at_least(1));
   flash.add_option("--tile", a.tile, "Tokens per tile")->capture_default_str()->check(at_least(1));
   commands.add_pattern(flash);
   CLI::App& heads = commands.add("heads", "Which key/value head each query head reads",

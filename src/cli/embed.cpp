@@ -89,7 +89,7 @@ void run(EmbedArguments& arguments) {
 
 void add_embed(CLI::App& program) {
   auto arguments = std::make_shared<EmbedArguments>();
-  CLI::App* command = program.add_subcommand("embed", "Vectors of texts: pooled hidden states of a model");
+  CLI::App* command = program.add_subcommand("embed", "Compute vectors of texts: pooled hidden states of a model");
   command
       ->add_option("model", arguments->model,
                    "A lamina or Hugging Face folder, a training run's folder, or a llama2.c .bin file")
@@ -110,7 +110,7 @@ void add_embed(CLI::App& program) {
   command
       ->add_option("--context", arguments->context, "Most tokens of a text; the rest is cut off (default: the model's)")
       ->check(at_least(1));
-  command->add_option("--tokenizer", arguments->tokenizer, "Its file or folder (default: what lies beside the model)");
+  command->add_option("--tokenizer", arguments->tokenizer, "Tokenizer file or folder (default: next to the model)");
   arguments->device.add_to(*command);
   command->callback([arguments] { run(*arguments); });
 }

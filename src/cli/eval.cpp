@@ -3,9 +3,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "lamina/arch/plan.h"
 #include "lamina/base/files.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
+#include "lamina/cli/eval_objective.h"
 #include "lamina/cli/job.h"
 #include "lamina/cli/knn_option.h"
 #include "lamina/cli/neighbours_option.h"
@@ -32,6 +34,7 @@ struct EvalArguments {
   KnnChoice knn;
   NeighboursChoice neighbours;
   RetrieverOptions retriever;
+  ObjectiveChoice objective;
   DeviceChoice device;
   bool json = false;
 };
@@ -48,7 +51,9 @@ struct Row {
   std::string weights;
   infer::Evaluation result;
   int64_t bytes = 0;
-  int64_t unknown = 0;  ///< number of characters that are not in the vocabulary
+  int64_t unknown = 0;                  ///< number of characters that are not in the vocabulary
+  std::string objective = {};           ///< of an encoder or encoder–decoder; empty: the next token
+  std::optional<double> accuracy = {};  ///< of an objective
 };
 
 /// Bytes of all tokens except the first. Padding ids beyond the tokenizer's vocabulary count as 0 bytes.
@@ -86,6 +91,8 @@ Reading read_data(const EvalArguments& arguments, const std::optional<std::strin
   return reading;
 }
 
+bool is_json_lines(const std::string& path) { return path.ends_with(".jsonl") || path.ends_with(".ndjson"); }
+
 /// Context length bounds: the given ones, or 0, 16, 64, 256, … below the context.
 std::vector<int64_t> bounds_of(const EvalArguments& arguments, int64_t context) {
   std::vector<int64_t> bounds = arguments.lengths;
@@ -97,11 +104,32 @@ std::vector<int64_t> bounds_of(const EvalArguments& arguments, int64_t context) 
   return bounds;
 }
 
+Row evaluate_by_objective(const EvalArguments& arguments, const std::optional<std::string>& text,
+                          const std::string& path, const std::string& weights, const infer::LoadedModel& model) {
+  LAMINA_CHECK(arguments.knn.store.empty() && arguments.neighbours.index.empty() && arguments.options.stride == 0, path,
+               ": is an encoder or encoder–decoder; leave out --stride, --knn and --retrieval");
+  ObjectiveChoice choice = arguments.objective;
+  choice.context = arguments.options.context;
+  const bool pairs = text && model.model->spec().encoder && is_json_lines(arguments.data);
+  choice.progress = progress_of(str(path, " ", weights), pairs ? arch::short_bytes : count_of_tokens);
+  Reading reading;
+  ObjectiveResult measured;
+  if (pairs) {
+    measured = evaluate_pairs(choice, model, *text, arguments.data);
+  } else {
+    reading = read_data(arguments, text, model);
+    report_unknown(arguments.data, reading.unknown);
+    measured = evaluate_objective(choice, path, model, reading.ids);
+  }
+  return {path, weights, measured.loss, measured.bytes, reading.unknown.total(), measured.objective, measured.accuracy};
+}
+
 Row evaluate(const EvalArguments& arguments, const std::optional<std::string>& text, const std::string& path,
              const std::string& weights, const Device& device,
              const std::shared_ptr<const nn::TensorParallel>& parallel) {
   const infer::LoadedModel model = infer::load_model(
       path, device, {arguments.tokenizer, nn::parse_weight_formats(weights), /*fingerprint=*/false, parallel});
+  if (needs_objective(model.model->spec())) return evaluate_by_objective(arguments, text, path, weights, model);
   const Reading reading = read_data(arguments, text, model);
   report_unknown(arguments.data, reading.unknown);
   infer::EvaluateOptions options = arguments.options;
@@ -122,6 +150,8 @@ nlohmann::ordered_json as_json(const Row& row) {
     json["bytes"] = row.bytes;
     json["bits_per_byte"] = row.result.bits_per_byte(row.bytes);
   }
+  if (!row.objective.empty()) json["objective"] = row.objective;
+  if (row.accuracy) json["accuracy"] = *row.accuracy;
   if (row.unknown > 0) json["unknown_characters"] = row.unknown;
   for (const infer::LengthLoss& bucket : row.result.by_length) {
     json["by_length"].push_back(
@@ -143,6 +173,11 @@ void print_table(const std::vector<Row>& rows) {
 
 void print_lengths(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
+    if (row.accuracy) {
+      std::printf("\n%s %s: predicts %s; %.1f %% of the predicted tokens are ranked first\n", row.model.c_str(),
+                  row.weights.c_str(), row.objective.c_str(), 100 * *row.accuracy);
+      continue;
+    }
     std::printf("\n%s %s: loss by tokens before the predicted one\n", row.model.c_str(), row.weights.c_str());
     for (const infer::LengthLoss& bucket : row.result.by_length) {
       if (bucket.tokens == 0) continue;
@@ -194,7 +229,8 @@ void run(EvalArguments& arguments) {
 
 void add_eval(CLI::App& program) {
   auto arguments = std::make_shared<EvalArguments>();
-  CLI::App* command = program.add_subcommand("eval", "How well models predict a text: loss, perplexity, bits per byte");
+  CLI::App* command =
+      program.add_subcommand("eval", "Measure how well models predict a text: loss, perplexity, bits per byte");
   command->add_option("models", arguments->models, "Models as in generate; each becomes a row of the table")
       ->required();
   command
@@ -202,7 +238,7 @@ void add_eval(CLI::App& program) {
                    "A text file or pipe, - for standard input, a token file (.bin, .tokens), or the validation part of "
                    "a folder made by `lamina data prepare`")
       ->required();
-  command->add_option("--tokenizer", arguments->tokenizer, "Its file or folder (default: what lies beside each model)");
+  command->add_option("--tokenizer", arguments->tokenizer, "Tokenizer file or folder (default: next to each model)");
   command
       ->add_option("--weights", arguments->weights,
                    "Formats to compare with the weights as stored: q8, q4, bf16, or with rules; several times")
@@ -221,6 +257,7 @@ void add_eval(CLI::App& program) {
   arguments->knn.add_to(*command);
   arguments->neighbours.add_to(*command);
   arguments->retriever.add_to(*command);
+  arguments->objective.add_to(*command);
   arguments->device.add_to(*command);
   command->add_flag("--json", arguments->json, "Print the figures as JSON");
   command->callback([arguments] { run(*arguments); });

@@ -413,7 +413,7 @@ void add_generate(CLI::App& program) {
       ->add_option("--context", arguments->options.context,
                    "Most tokens of prompt and answer (default: the model's context)")
       ->check(at_least(1));
-  command->add_option("--tokenizer", arguments->tokenizer, "Its file or folder (default: what lies beside the model)");
+  command->add_option("--tokenizer", arguments->tokenizer, "Tokenizer file or folder (default: next to the model)");
   command
       ->add_option("--weights", arguments->weights,
                    "f32, bf16, q8, q4 or as-stored; rules may follow: q4,head.=q8,layers.0.=f32")

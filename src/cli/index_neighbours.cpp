@@ -155,7 +155,7 @@ void add_index_neighbours(CLI::App& index) {
                    "document: no passages of the chunk's own document; none: all passages")
       ->capture_default_str()
       ->check(CLI::IsMember({"document", "none"}));
-  command->add_option("--tokenizer", arguments->tokenizer, "Its file or folder (default: what lies beside the tokens)");
+  command->add_option("--tokenizer", arguments->tokenizer, "Tokenizer file or folder (default: next to the tokens)");
   arguments->options.add_to(*command);
   arguments->device.add_to(*command);
   command->callback([arguments] { find_neighbours(*arguments); });

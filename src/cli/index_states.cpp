@@ -75,7 +75,7 @@ void add_index_states(CLI::App& index) {
   command->add_option("--data", arguments->data, "A text file or pipe, - for standard input, or a token file")
       ->required();
   command->add_option("--out", arguments->out, "The file of the store")->required();
-  command->add_option("--tokenizer", arguments->tokenizer, "Its file or folder (default: what lies beside the model)");
+  command->add_option("--tokenizer", arguments->tokenizer, "Tokenizer file or folder (default: next to the model)");
   command->add_option("--dtype", arguments->dtype, "How states are stored: f32, f16 or q8 (8 bits)")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "f16", "q8"}));

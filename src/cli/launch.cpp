@@ -150,7 +150,7 @@ void add_launch(CLI::App& program) {
   command->add_option("--nproc", arguments->processes, "Number of processes")->check(at_least(1))->required();
   command
       ->add_option("--restarts", arguments->restarts,
-                   "How often to start all again after a process was lost; a run goes on from its last checkpoint")
+                   "How often to restart all processes after one was lost; a run resumes from its last checkpoint")
       ->check(at_least(0));
   command->add_option("command", arguments->command, "The command and its options, after --: train quickstart ...");
   command->positionals_at_end();

@@ -38,7 +38,7 @@ void run(const std::string& family) {
 }  // namespace
 
 void add_ops(CLI::App& program) {
-  auto* command = program.add_subcommand("ops", "The operators of this build: family, name, purpose");
+  auto* command = program.add_subcommand("ops", "List the operators of this build: family, name, purpose");
   auto* family = command->add_option("family", "Only this family");
   command->callback([family] { run(family->count() > 0 ? family->as<std::string>() : std::string()); });
 }

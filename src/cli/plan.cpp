@@ -143,8 +143,7 @@ void run_plan(const PlanArguments& arguments, bool batch_given) {
 void add_plan(CLI::App& program) {
   auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command = program.add_subcommand(
-      "plan",
-      "What an architecture costs: parameters, work, cache, memory; advice; layouts for many devices; pictures");
+      "plan", "Print parameters, FLOPs, KV cache and memory of an architecture; plan its training on a cluster");
   command->add_option("architecture", arguments->name, "A preset (`lamina presets`), or a file ending in .json");
   command
       ->add_option(

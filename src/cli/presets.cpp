@@ -74,8 +74,7 @@ void write_option_pages(const std::string& folder) {
 
 void add_presets(CLI::App& program) {
   auto arguments = std::make_shared<PresetArguments>();
-  CLI::App* command =
-      program.add_subcommand("presets", "The architectures that come with the program: list, show, diff");
+  CLI::App* command = program.add_subcommand("presets", "List, show and compare the built-in architectures");
   command->add_option("--contains", arguments->contains, "List only names with this in them");
   command->require_subcommand(0, 1);
 

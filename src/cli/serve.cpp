@@ -5,6 +5,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #include "lamina/arch/edit.h"
 #include "lamina/arch/presets.h"
@@ -218,7 +221,16 @@ class AccessLog {
   std::FILE* file_;
 };
 
+/// One heap for all threads. By default glibc gives each thread its own, and each grows to the largest request that its
+/// thread has seen. Small allocations come from per-thread caches either way.
+void use_one_heap() {
+#if defined(__GLIBC__)
+  mallopt(M_ARENA_MAX, 1);
+#endif
+}
+
 void run_serve(ServeArguments arguments) {
+  use_one_heap();
   std::unique_ptr<serve::ApiKeys> keys;
   if (!arguments.api_keys.empty()) keys = std::make_unique<serve::ApiKeys>(arguments.api_keys);
   std::unique_ptr<AccessLog> log;

@@ -175,12 +175,13 @@ void add_tokenizer_options(CLI::App& command, TokenizerArguments& arguments) {
 }  // namespace
 
 void add_tokenizer(CLI::App& program) {
-  CLI::App* command = program.add_subcommand("tokenizer", "Text to tokens and back: train, encode, decode, info");
+  CLI::App* command =
+      program.add_subcommand("tokenizer", "Train tokenizers, encode and decode text: train, encode, decode, info");
   command->require_subcommand(1);
   add_tokenizer_train(*command);
   auto arguments = std::make_shared<TokenizerArguments>();
 
-  CLI::App* encoder = command->add_subcommand("encode", "Prints the tokens of a text");
+  CLI::App* encoder = command->add_subcommand("encode", "Print the tokens of a text");
   add_tokenizer_options(*encoder, *arguments);
   CLI::Option* text = encoder->add_option("text", arguments->text, "The text (default: standard input)");
   encoder->add_option("--file", arguments->file, "Read the text from this file");
@@ -192,12 +193,12 @@ void add_tokenizer(CLI::App& program) {
   encoder->add_flag("--json", arguments->json, "A JSON list of ids, or with --pieces of ids and tokens");
   encoder->callback([=] { encode(*arguments, text->count() > 0); });
 
-  CLI::App* decoder = command->add_subcommand("decode", "Prints the text of tokens, as it is and nothing behind it");
+  CLI::App* decoder = command->add_subcommand("decode", "Print the text of tokens, without a line end");
   add_tokenizer_options(*decoder, *arguments);
   CLI::Option* ids = decoder->add_option("ids", arguments->ids, "The tokens (default: standard input)");
   decoder->callback([=] { decode(*arguments, ids->count() > 0); });
 
-  CLI::App* informer = command->add_subcommand("info", "What a tokenizer is, and how well it fits a text");
+  CLI::App* informer = command->add_subcommand("info", "Describe a tokenizer, and measure it on a text");
   add_tokenizer_options(*informer, *arguments);
   informer->add_option("--file", arguments->file, "Count the tokens of this text");
   informer->add_flag("--json", arguments->json, "As JSON, with every special token");

@@ -91,10 +91,13 @@ Device open_device(const DeviceChoice& choice) {
 void check_ranks(const train::Recipe& recipe, const Job& job) {
   const int64_t processes = job ? job->size() : 1;
   if (recipe.layout.ranks() == processes) return;
-  const auto [tp, pp] = std::pair(recipe.layout.tp, recipe.layout.pp);
-  const int64_t each = tp * pp;  // processes of one data-parallel rank
-  const std::string ranks = str("layout.dp is ", recipe.layout.dp, tp > 1 ? str(" and layout.tp ", tp) : "",
-                                pp > 1 ? str(" and layout.pp ", pp) : "");
+  const train::LayoutChoice& layout = recipe.layout;
+  const int64_t each = layout.tp * layout.pp * layout.cp;  // processes of one data-parallel rank
+  const auto also = [](const char* key, int64_t value) {
+    return value > 1 ? str(" and layout.", key, " ", value) : "";
+  };
+  const std::string ranks =
+      str("layout.dp is ", layout.dp, also("tp", layout.tp), also("pp", layout.pp), also("cp", layout.cp));
   if (processes == 1) {
     throw UsageError(str(ranks, " but this is one process; start it with: lamina launch ", "--nproc ",
                          recipe.layout.ranks(), " -- train ... (or with mpirun or srun)"));
@@ -190,7 +193,7 @@ void print_start(const std::string& folder, const train::Trainer& trainer) {
 void finish(const std::string& folder, const train::Trainer& trainer, train::Outcome outcome) {
   const train::Progress& progress = trainer.progress();
   if (outcome == train::Outcome::stopped) {
-    std::printf("stopped after step %lld, everything is kept; go on with: lamina train --resume %s\n",
+    std::printf("stopped after step %lld; resume with: lamina train --resume %s\n",
                 static_cast<long long>(progress.step), folder.c_str());
   } else if (progress.best_loss) {
     std::printf("done: best validation loss %.4f at step %lld; the model is %s/best, the last one %s/last\n",
@@ -287,13 +290,13 @@ void run(const TrainArguments& arguments) {
 void add_train(CLI::App& program) {
   auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command = program.add_subcommand(
-      "train", "Train a model as a recipe says, into a folder of its own; goes on where it was stopped or killed");
+      "train", "Train a model from a recipe into a run folder; a stopped or killed run can be resumed");
   command->add_option("recipe", arguments->recipe,
                       "A recipe (--list), or a file ending in .json (docs/guides/training.md)");
   command->add_option("--from", arguments->from,
                       "Fine-tune this model, a run or a Hugging Face folder: its architecture, weights and tokenizer "
                       "(default recipe: finetune; docs/guides/finetuning.md)");
-  command->add_option("--data", arguments->data, "What to learn from: short for --set data.train=FILE");
+  command->add_option("--data", arguments->data, "Training text: short for --set data.train=FILE");
   command
       ->add_option("--set", arguments->overrides,
                    "Change a value first: path=value, for example optimizer.lr=3e-4, schedule.kind=wsd, "
@@ -301,15 +304,16 @@ void add_train(CLI::App& program) {
       ->allow_extra_args(false)
       ->take_all();
   command->add_option("--run", arguments->run, "The run's folder (default: runs/RECIPE)");
-  CLI::Option* resume = command->add_option("--resume", arguments->resume,
-                                            "Go on with this run (default: the one under runs/ written last)");
+  CLI::Option* resume =
+      command->add_option("--resume", arguments->resume, "Resume this run (default: the latest one under runs/)");
   resume->expected(0, 1);
   command->add_flag("--force", arguments->force,
                     "Replace the run that is in the folder; it is deleted after the first update of the new one");
   command->add_flag("--accept-new-data", arguments->accept_new_data,
                     "Resume although the run's token files are not those it began with");
   arguments->device.add_to(*command);
-  command->add_flag("--ignore-memory", arguments->any_memory, "Start although the memory will not do by the estimate");
+  command->add_flag("--ignore-memory", arguments->any_memory,
+                    "Start even if the memory estimate exceeds what is available");
   command->add_flag("--list", arguments->list, "List the recipes");
   command->add_flag("--show", arguments->show, "Print the recipe, with changes and every key, and stop");
   command->add_flag("--fields", arguments->fields,

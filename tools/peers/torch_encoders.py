@@ -22,9 +22,9 @@ parser.add_argument("--mode", default="default", help="of torch.compile: default
 parser.add_argument("--layers", type=int, default=12)
 args = parser.parse_args()
 torch.set_num_threads(args.threads)
-torch.set_float32_matmul_precision("high")
-torch.manual_seed(0)
 cuda = args.device != "cpu"
+torch.set_float32_matmul_precision("high" if cuda else "highest")
+torch.manual_seed(0)
 
 
 def random_ids(vocab, length):
