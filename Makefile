@@ -15,7 +15,7 @@ help:
 	@echo "make quickstart  build for this CPU, train a small model on Shakespeare for three minutes, draw its loss, let it write"
 	@echo "make test        everything CI runs: tests, sanitizers, fuzzing, the installed library"
 	@echo "make bench       measure against the machine's limits and other libraries; table and build/bench.json"
-	@echo "make lint        includes between rooms, clang-format, clang-tidy"
+	@echo "make lint        includes between rooms, sizes, clang-format, clang-tidy"
 	@echo "make docs        regenerate the generated pages of docs/, and build the API reference in build/api (Doxygen)"
 	@echo "make stories     fetch a small trained model into build/stories15M.bin (npm package, 61 MB)"
 	@echo "make install     install the library and program (PREFIX=/usr/local)"
