@@ -34,7 +34,7 @@ struct NeighboursArguments {
 std::vector<std::string> token_files_of(const std::string& data) {
   if (!folder_exists(data)) {
     LAMINA_CHECK(data::is_token_file(data), data,
-                 ": is no token file; prepare the text first (lamina data prepare TEXT --out FOLDER)");
+                 ": is not a token file; prepare the text first (lamina data prepare TEXT --out FOLDER)");
     return {data};
   }
   std::vector<std::string> files;

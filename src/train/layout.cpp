@@ -35,7 +35,7 @@ void check_interleaved(const LayoutChoice& layout, const NoteProblem& note) {
   if (!interleaved) return;
   if (layout.pp == 1) note("layout", "layout.schedule", "interleaved, but pp is 1", "give pp, or leave schedule out");
   if (layout.order == SumOrder::ordered) {
-    note("layout", "layout.order", "ordered with schedule interleaved, which is missing yet",
+    note("layout", "layout.order", "ordered with schedule interleaved, which is not supported",
          "use order fast, or schedule 1f1b");
   }
 }
@@ -52,7 +52,7 @@ void check_tensor_parallel(const Recipe& recipe, const NoteProblem& note) {
   }
   if (recipe.dropout.attention > 0) {
     note("layout", "dropout.attention",
-         str(recipe.dropout.attention, " with tensor-parallel ranks, which is missing yet"),
+         str(recipe.dropout.attention, " with tensor-parallel ranks, which is not supported"),
          "use dropout.residual and dropout.embedding, or tp 1");
   }
 }
@@ -63,7 +63,7 @@ void check_context_parallel(const Recipe& recipe, const NoteProblem& note) {
   if (layout.cp <= 1) return;
   if (recipe.dropout.attention > 0) {
     note("layout", "dropout.attention",
-         str(recipe.dropout.attention, " with context-parallel ranks, which is missing yet"),
+         str(recipe.dropout.attention, " with context-parallel ranks, which is not supported"),
          "use dropout.residual and dropout.embedding, or cp 1");
   }
   if (recipe.length < 2 * layout.cp) {

@@ -20,8 +20,8 @@ void check_target(const std::string& folder, bool force) {
   if (!path_exists(folder)) return;
   const bool run = is_run(folder);
   LAMINA_CHECK(run || (folder_exists(folder) && fs::is_empty(folder)), folder,
-               ": is there and is no run; choose another folder (--run)");
-  LAMINA_CHECK(force || !run, folder, ": a run is there already; go on with it (--resume ", folder,
+               ": exists and is not a run; choose another folder (--run)");
+  LAMINA_CHECK(force || !run, folder, ": a run already exists here; resume it (--resume ", folder,
                "), choose another folder (--run), or replace it (--force)");
 }
 
