@@ -58,7 +58,7 @@ class DocumentWords {
   DocumentWords(const data::TokenFile& file, const infer::ChunkRetriever& retriever)
       : file_(file), retriever_(retriever) {}
 
-  /// Of all documents with a token in [begin, end).
+  /// Returns them for all documents with a token in [begin, end).
   std::vector<std::string> of(int64_t begin, int64_t end) {
     std::vector<std::string> all;
     const int64_t first = file_.document_of(begin);

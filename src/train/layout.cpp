@@ -24,7 +24,7 @@ void refuse_missing(const LayoutChoice& layout, const NoteProblem& note) {
   refuse(layout.reduce == ReduceType::bf16, "reduce", "bf16");
 }
 
-/// What an interleaved pipeline needs of the recipe.
+/// Notes every choice that an interleaved pipeline does not support.
 void check_interleaved(const LayoutChoice& layout, const NoteProblem& note) {
   const bool interleaved = layout.schedule == PipelineSchedule::interleaved;
   if (interleaved != (layout.interleave > 1)) {
@@ -40,7 +40,7 @@ void check_interleaved(const LayoutChoice& layout, const NoteProblem& note) {
   }
 }
 
-/// What tensor-parallel ranks need of the recipe.
+/// Notes every choice that tensor parallelism does not support.
 void check_tensor_parallel(const Recipe& recipe, const NoteProblem& note) {
   const LayoutChoice& layout = recipe.layout;
   if (layout.tp == 1 && layout.sequence) {
@@ -57,7 +57,7 @@ void check_tensor_parallel(const Recipe& recipe, const NoteProblem& note) {
   }
 }
 
-/// What context-parallel ranks need of the recipe.
+/// Notes every choice that context parallelism does not support.
 void check_context_parallel(const Recipe& recipe, const NoteProblem& note) {
   const LayoutChoice& layout = recipe.layout;
   if (layout.cp <= 1) return;
@@ -89,7 +89,7 @@ void check_passes_together(const Recipe& recipe, const NoteProblem& note) {
   }
 }
 
-/// What expert-parallel ranks need of the recipe.
+/// Notes every choice that expert parallelism does not support.
 void check_expert_parallel(const Recipe& recipe, const NoteProblem& note) {
   const LayoutChoice& layout = recipe.layout;
   if (layout.ep <= 1) return;

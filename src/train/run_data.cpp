@@ -52,7 +52,7 @@ int64_t start_token_of(const Recipe& recipe, const text::Tokenizer* tokenizer) {
   return tokenizer->id_of("<pad>").value_or(vocabulary.padding);
 }
 
-/// What the recipe's objective needs to know of the run's tokenizer; nothing for causal and prefix.
+/// Special tokens of the run's tokenizer that the recipe's objective uses; empty for causal and prefix.
 data::ObjectiveVocabulary run_vocabulary(const std::string& run_folder, const Recipe& recipe) {
   if (data::objective_tokens(recipe.objective).empty()) return {};
   const std::string file = text::tokenizer_file(run_folder);
