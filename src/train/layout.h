@@ -66,7 +66,7 @@ struct LayoutChoice {
         "of the batch",
         arch::kCount);
     field("recompute", self.recompute, "activations computed again in backward: none, or full as checkpointing does");
-    field("reduce", self.reduce, "type of gradient sums over ranks; only f32 yet");
+    field("reduce", self.reduce, "type of gradient sums over ranks; only f32 is supported");
     field("order", self.order,
           "fast: the communicator's own order of sums; ordered: the same bits for 1, 2, 4 and 8 ranks");
   }
