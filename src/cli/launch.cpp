@@ -124,6 +124,10 @@ void run_launch(const LaunchArguments& arguments) {
         "no command was given; for example: lamina launch --nproc 2 -- train quickstart --data FILE "
         "--set layout.dp=2");
   }
+  const std::string& name = arguments.command.front();
+  if (name != "train" && name != "generate" && name != "eval") {  // several others would overwrite each other's files
+    throw UsageError(str("`", name, "` does not run as several processes; expected train, generate or eval"));
+  }
   catch_stop_signals("\nstopping all processes; once more stops at once\n");
   for (int restart = 0;; ++restart) {
     std::vector<Child> children = start(arguments, restart);
@@ -153,7 +157,8 @@ void add_launch(CLI::App& program) {
       ->add_option("--restarts", arguments->restarts,
                    "How often to restart all processes after one was lost; a run resumes from its last checkpoint")
       ->check(at_least(0));
-  command->add_option("command", arguments->command, "The command and its options, after --: train quickstart ...");
+  command->add_option("command", arguments->command,
+                      "The command (train, generate or eval) and its options, after --: train quickstart ...");
   command->positionals_at_end();
   command->callback([arguments] { run_launch(*arguments); });
 }
