@@ -172,13 +172,16 @@ std::vector<std::shared_ptr<serve::ServedModel>> host_all(const ServeArguments& 
   std::shared_ptr<serve::TraceFile> trace;
   if (!arguments.trace.empty()) trace = std::make_shared<serve::TraceFile>(arguments.trace);
   std::set<std::string> names;
+  for (const std::string& argument : arguments.models) {  // before anything is loaded
+    const std::string name = name_and_path(argument).first;
+    LAMINA_CHECK(names.insert(name).second, "two models are called ", name, "; give them names: NAME=PATH");
+  }
   Heartbeat progress(stderr);
   for (const std::string& argument : arguments.models) {
     const auto started = std::chrono::steady_clock::now();
     progress.print(str("loading ", argument));
     models.push_back(host(arguments, argument, static_cast<int>(models.size()), trace, progress));
     const serve::ServedModel& served = *models.back();
-    LAMINA_CHECK(names.insert(served.id).second, "two models are called ", served.id, "; give them names: NAME=PATH");
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
     char text[200];
     std::snprintf(text, sizeof text, ": context %lld, cache %.0f MB, %.1f s",
