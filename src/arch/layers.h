@@ -29,7 +29,7 @@ std::vector<const Block*> layer_blocks(
 
 /// The encoder of an encoder–decoder as an architecture of its own, without a head. If `spec` is resolved, so is it.
 ArchSpec encoder_stack(const ArchSpec& spec);
-/// The same of the neighbour encoder of a model with retrieval.
+/// The neighbour encoder of a model with retrieval as an architecture of its own.
 ArchSpec neighbour_stack(const ArchSpec& spec);
 
 /// The norms of a block. mixer, ffn and both come before the sublayer, or after the residual addition with placement

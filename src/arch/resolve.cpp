@@ -129,7 +129,7 @@ void fill_ffn(Moe& f, int64_t d_model) {
 }
 void fill_ffn(NoFfn& /*f*/, int64_t /*d_model*/) {}
 
-/// What cross-attention of a stack attends to.
+/// The source that cross-attention of a stack attends to.
 struct CrossSource {
   int64_t width = 0;
   bool chunked = false;  ///< between chunks and neighbours

@@ -74,7 +74,7 @@ UnitRange unit_range(const Division& division, int ranks, int rank);
 /// The architecture that a rank computes: its heads, columns of feed-forwards and tokens of the vocabulary. `spec` is
 /// resolved, and tensor_parallel_problems() finds nothing.
 ArchSpec sharded_spec(const ArchSpec& spec, int ranks, int rank);
-/// What a rank holds of every weight of the resolved `spec`. Shards differ by at most one unit.
+/// The slice of every weight of the resolved `spec` that a rank holds. Shards differ by at most one unit.
 Shards weight_shards(const ArchSpec& spec, const ModelGrid& grid, int rank);
 
 /// Experts [begin, end) of `experts` that an expert-parallel rank holds.

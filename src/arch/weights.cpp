@@ -226,7 +226,7 @@ void add_heads(WeightList& list, const ArchSpec& spec) {
   if (spec.head.bias) list.table("head.bias", "head", {spec.vocab_size}, divided_rows(spec.vocab_size));
 }
 
-/// What a stack without a head has outside its layers.
+/// Weights outside the layers of a stack without a head.
 std::vector<Weight> stack_outer_weights(const ArchSpec& stack, bool has_table) {
   WeightList list;
   add_inputs(list, stack, has_table);

@@ -85,23 +85,23 @@ bool folder_exists(const fs::path& path) {
 }
 
 NewFolder::NewFolder(const std::string& target, bool replace) : target_(without_slash(target)), replace_(replace) {
-  LAMINA_CHECK(!target_.empty(), "no folder to write to was named");
+  LAMINA_CHECK(!target_.empty(), "no output folder was given; name one");
   std::error_code error;
   LAMINA_CHECK(replace || !fs::exists(fs::symlink_status(target_, error)) || is_empty_folder(target_), target,
-               ": is there already; choose another name, or say that it may be replaced (--force)");
+               ": already exists; choose another name, or replace it with --force");
   LAMINA_CHECK(!fs::exists(target_, error) || fs::is_directory(target_, error), target,
                ": is a file, expected the name of a folder");
   const fs::path parent = target_.parent_path();
-  LAMINA_CHECK(parent.empty() || fs::is_directory(parent, error), target, ": there is no folder ", parent.string(),
-               " to make it in; make that first");
+  LAMINA_CHECK(parent.empty() || fs::is_directory(parent, error), target, ": its parent folder ", parent.string(),
+               " does not exist; create that first");
   clear_leftovers(target_.string());
   for (int attempt = 0; attempt < 1000; ++attempt) {
     temporary_ = target_;
     temporary_ += str(".", ::getpid(), "-", attempt, ".tmp");
     if (fs::create_directory(temporary_, error)) return;
-    LAMINA_CHECK(!error, target, ": cannot be made: ", error.message(), "; check the permissions and space");
+    LAMINA_CHECK(!error, target, ": cannot be created: ", error.message(), "; check the permissions and space");
   }
-  throw Error(str(target, ": a thousand unfinished copies lie beside it; remove them"));
+  throw Error(str(target, ": a thousand leftovers of stopped programs (.tmp) are next to it; remove them"));
 }
 
 NewFolder::~NewFolder() {

@@ -112,7 +112,7 @@ void run(const BenchLengthArguments& arguments) {
   LAMINA_CHECK(arguments.dtype == "f32" || arguments.dtype == "bf16", "--dtype ", arguments.dtype,
                ": expected f32 or bf16");
   LAMINA_CHECK(arguments.to >= 2 * arguments.from, "--from ", arguments.from, " --to ", arguments.to,
-               ": expected at least twice as long an end");
+               ": expected --to to be at least twice --from");
   std::vector<LengthRow> rows;
   if (!arguments.json) {
     std::printf("%s: %s of %lld rows, %s, %s\n%10s %12s %12s %12s\n", arguments.name.c_str(),

@@ -44,7 +44,8 @@ std::vector<std::string> texts_of(const EmbedArguments& arguments) {
     if (json) {
       const auto node = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
       LAMINA_CHECK(node.is_object() && node.contains(arguments.text_key) && node[arguments.text_key].is_string(),
-                   arguments.data, ": line ", number, " is no JSON object with a text \"", arguments.text_key, '"');
+                   arguments.data, ": line ", number, " is not a JSON object with a text under the key \"",
+                   arguments.text_key, '"');
       line = node[arguments.text_key].get<std::string>();
     }
     texts.push_back(std::move(line));

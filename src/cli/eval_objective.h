@@ -10,7 +10,7 @@
 
 namespace lamina::cli {
 
-/// What encoders and encoder–decoders are evaluated on. They do not predict the next token of a text: an encoder
+/// How encoders and encoder–decoders are evaluated. They do not predict the next token of a text: an encoder
 /// predicts hidden tokens, an encoder–decoder predicts a target from a source.
 struct ObjectiveChoice {
   std::string objective;  ///< as in a recipe; empty: that of the run, else the usual one of the architecture

@@ -34,7 +34,7 @@ struct NeighboursArguments {
 std::vector<std::string> token_files_of(const std::string& data) {
   if (!folder_exists(data)) {
     LAMINA_CHECK(data::is_token_file(data), data,
-                 ": is no token file; prepare the text first (lamina data prepare TEXT --out FOLDER)");
+                 ": is not a token file; prepare the text first (lamina data prepare TEXT --out FOLDER)");
     return {data};
   }
   std::vector<std::string> files;
@@ -58,7 +58,7 @@ class DocumentWords {
   DocumentWords(const data::TokenFile& file, const infer::ChunkRetriever& retriever)
       : file_(file), retriever_(retriever) {}
 
-  /// Of all documents with a token in [begin, end).
+  /// Returns them for all documents with a token in [begin, end).
   std::vector<std::string> of(int64_t begin, int64_t end) {
     std::vector<std::string> all;
     const int64_t first = file_.document_of(begin);

@@ -50,7 +50,7 @@ std::vector<text::TokenId> ids_of(const StatesArguments& arguments, const infer:
 
 void make_states(const StatesArguments& arguments) {
   LAMINA_CHECK(arguments.replace || !path_exists(arguments.out), arguments.out,
-               ": is there already; choose another name, or say that it may be replaced (--force)");
+               ": already exists; choose another name, or replace it with --force");
   const Device device = arguments.device.open();
   const infer::LoadedModel model = infer::load_model(arguments.model, device, {arguments.tokenizer, {}});
   infer::EvaluateOptions options = arguments.options;

@@ -65,14 +65,15 @@ std::unique_ptr<text::Tokenizer> train(const TrainTokenizerArguments& arguments)
 void save(const text::Tokenizer& tokenizer, const std::string& out, bool force) {
   const bool file = fs::path(out).extension() == ".json";
   const std::string target = file ? out : (fs::path(out) / "tokenizer.json").string();
-  LAMINA_CHECK(force || !path_exists(target), target, ": is there already; choose another name or give --force");
+  LAMINA_CHECK(force || !path_exists(target), target,
+               ": already exists; choose another name, or replace it with --force");
   if (file) {
     write_text(out, tokenizer.to_json());
     return;
   }
   std::error_code error;
   fs::create_directories(out, error);
-  LAMINA_CHECK(!error, out, ": the folder cannot be made: ", error.message());
+  LAMINA_CHECK(!error, out, ": the folder cannot be created: ", error.message(), "; check the permissions");
   text::save_tokenizer(tokenizer, out);
 }
 

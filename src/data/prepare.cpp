@@ -26,7 +26,7 @@ void check_replaceable(const std::string& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
     const bool ours = std::find(kFiles.begin(), kFiles.end(), name) != kFiles.end();
-    LAMINA_CHECK(ours, folder, ": holds ", name, ", which is no prepared data; choose a folder of its own");
+    LAMINA_CHECK(ours, folder, ": holds ", name, ", which `lamina data prepare` did not write; choose another folder");
   }
 }
 
@@ -36,7 +36,7 @@ void make_parents(const std::string& folder) {
   if (parent.empty()) return;
   std::error_code error;
   fs::create_directories(parent, error);
-  LAMINA_CHECK(!error, parent.string(), ": cannot be made: ", error.message(), "; check the permissions");
+  LAMINA_CHECK(!error, parent.string(), ": cannot be created: ", error.message(), "; check the permissions");
 }
 
 nlohmann::ordered_json part_json(const PreparedPart& part) {

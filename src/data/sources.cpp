@@ -29,7 +29,7 @@ bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 /// The text of the document in a JSON line.
 std::string document_of_line(std::string_view line, const std::string& key, const std::string& where) {
   const auto parsed = try_parse_json<nlohmann::json>(line);
-  LAMINA_CHECK(parsed, where, ": is no JSON; expected an object on every line");
+  LAMINA_CHECK(parsed, where, ": is not JSON; expected an object on every line");
   const nlohmann::json& value = *parsed;
   const auto found = value.is_object() ? value.find(key) : value.end();
   LAMINA_CHECK(value.is_object() && found != value.end(), where, ": has no \"", key,

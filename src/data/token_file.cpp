@@ -90,7 +90,7 @@ void TokenFile::check_starts() const {
   for (int64_t document = 0; document <= document_count_; ++document) {
     const int64_t start = document_start(document);
     const bool right = document == 0 ? start == 0 : start > before && start <= size_;
-    LAMINA_CHECK(right, name_, ": document ", document, " starts at token ", start, " behind ", before,
+    LAMINA_CHECK(right, name_, ": document ", document, " starts at token ", start, ", not after ", before,
                  ": the table of documents is damaged", kMakeAgain);
     before = start;
   }

@@ -30,8 +30,8 @@ struct EmbedOptions {
 std::vector<text::TokenId> embedding_ids(const text::Tokenizer& tokenizer, const std::string& text, int64_t context,
                                          text::UnknownCharacters* unknown = nullptr);
 
-/// Hidden states [batch, seq, d_model] of texts of one length, after the final norm. Of an encoder–decoder: those of
-/// the encoder.
+/// Hidden states [batch, seq, d_model] of texts of one length, after the final norm. For an encoder–decoder, those
+/// of the encoder.
 Tensor text_states(nn::Model& model, const Tensor& ids);
 
 /// Vectors [d_model] of texts: the pooled hidden states after the final norm, in f32. A text without tokens is an

@@ -64,7 +64,7 @@ LoadedModel load_model(const std::string& path, const Device& device, const Load
   loaded.path = io::model_place(path);
   const io::Checkpoint checkpoint = io::read_model(loaded.path, device);
   LAMINA_CHECK(!options.parallel || device.kind() == DeviceKind::cpu,
-               "several processes share a model on CPUs only yet", "; use --device cpu");
+               "several processes can share a model on CPUs only; use --device cpu");
   loaded.model =
       std::make_unique<nn::Model>(checkpoint.spec, Device::meta(), nn::ModelOptions{.parallel = options.parallel});
   loaded.model->adopt_state_dict(own_tensors(*loaded.model, checkpoint.tensors));

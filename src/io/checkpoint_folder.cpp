@@ -93,8 +93,9 @@ void CheckpointFolder::check_target(const std::string& target, bool replace) {
   LAMINA_CHECK(folder_exists(target), target, ": is a file, expected the name of a folder");
   const std::set<fs::path> entries = entries_of(target);
   if (entries.empty()) return;
-  LAMINA_CHECK(replace, target,
-               ": is there already and not empty; choose another name, or replace a converted checkpoint with --force");
+  LAMINA_CHECK(
+      replace, target,
+      ": already exists and is not empty; choose another name, or replace a converted checkpoint with --force");
   const std::string foreign = first_foreign_file(entries);
   LAMINA_CHECK(foreign.empty(), target, ": holds '", foreign,
                "', which no conversion wrote; --force replaces converted checkpoints only. Choose another name, or "

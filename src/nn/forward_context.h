@@ -25,7 +25,7 @@ struct DropoutRates {
   double residual = 0.0;   ///< output of every sublayer, before it is added to the residual stream
 };
 
-/// What an encoder computed of its source, for cross-attention.
+/// An encoder's output, for cross-attention.
 struct EncodedSource {
   Tensor states;  ///< [batch, seq, d_model], or [1, tokens, d_model] if padding was removed; undefined: no source
   std::vector<int64_t> row_starts;  ///< as ForwardContext::row_starts
@@ -75,7 +75,7 @@ struct ForwardContext {
   std::vector<int64_t> row_starts;
   /// [batch, seq]: segments of the tokens; undefined: segment 0.
   Tensor segments;
-  /// What cross-attention sees without a cache.
+  /// The encoder output that cross-attention reads if there is no cache.
   EncodedSource source;
   /// With a cache: tokens of the source of each row.
   std::vector<int64_t> source_lengths;

@@ -48,7 +48,7 @@ struct ModelLoss {
   std::vector<Tensor> auxiliary;  ///< losses added by layers, such as MoE load balancing; included in total
 };
 
-/// What a pipeline stage computed.
+/// Result of a pipeline stage's forward pass.
 struct StageOutput {
   Tensor states;   ///< the residual stream, for the next stage; undefined on the last stage
   ModelLoss loss;  ///< of the last stage; on other stages only `auxiliary`, of their layers
@@ -60,8 +60,8 @@ struct CachedOptions {
   std::vector<int64_t> counts;
   /// Return only the logits of each row's last real token, [batch, 1, vocab].
   bool last_only = false;
-  /// Of a model with retrieval: neighbours [batch, chunks, neighbours, length] of the chunks that end in this call, as
-  /// RunOptions::neighbours. Undefined: they have none.
+  /// For a model with retrieval: [batch, chunks, neighbours, length], the neighbours of the chunks that end in this
+  /// call (see RunOptions::neighbours). Undefined: no neighbours.
   Tensor neighbours;
 };
 
@@ -88,7 +88,7 @@ class Model final : public Module {
   /// The ranks that hold this model together. Every rank then calls the same functions with the same arguments and gets
   /// the same results; only parameters and gradients are this rank's shards. Null: this process holds all of it.
   const std::shared_ptr<const TensorParallel>& parallel() const { return parallel_; }
-  /// What this rank holds of every weight, if several ranks hold the model.
+  /// This rank's slice of every weight, if several ranks hold the model.
   const arch::Shards& shards() const { return shards_; }
   /// Type of the embedding table.
   DType dtype() const { return any_weight().dtype(); }
@@ -141,10 +141,10 @@ class Model final : public Module {
   /// whole cache is recomputed. Rotating the cached keys again would not suffice: all layers but the first computed
   /// their keys from hidden states that depend on the old rotations.
   Tensor cached_logits(const Tensor& ids, ModelCache& cache, const CachedOptions& options = {});
-  /// The same, without the output head: [batch, seq or 1, d_model], after the final norm.
+  /// cached_logits() without the output head: [batch, seq or 1, d_model], after the final norm.
   Tensor cached_hidden(const Tensor& ids, ModelCache& cache, const CachedOptions& options = {});
 
-  /// What each layer keeps of a sequence, in the order of the layers; the default for a layer without mixer.
+  /// Layout of each layer's cache, in the order of the layers; the default value for a layer without mixer.
   std::vector<CacheLayout> cache_layouts() const;
   /// Allocates cache memory for row_logits().
   std::unique_ptr<SequenceCache> make_sequence_cache(const SequenceCacheOptions& options) const;
@@ -168,7 +168,7 @@ class Model final : public Module {
   ForwardContext start_rows(const Tensor& ids, const RowBatch& rows, const SequenceCache& cache) const;
   /// The neighbours of a pass over whole sequences, checked.
   ChunkNeighbours checked_neighbours(const RunOptions& options, const ForwardStart& start) const;
-  /// The same of a pass with a cache.
+  /// The checked neighbours of a pass with a cache.
   ChunkNeighbours checked_neighbours(const CachedOptions& options, const ForwardContext& pass) const;
   ForwardContext start_cached(const Tensor& ids, const ModelCache& cache, const CachedOptions& options) const;
   /// Whether the cached keys were rotated with frequencies of another length than the one after `pass`.

@@ -60,13 +60,13 @@ class Module {
   StateDict named_parameters() const;
   /// For every packed parameter, by its packed name: the number of rows of each part.
   std::map<std::string, std::vector<int64_t>> joined_rows() const;
-  /// What a packed parameter consists of.
+  /// Parts of a packed parameter.
   struct JoinedLayout {
     std::vector<JoinedTensor::Part> parts;  ///< with their names in state_dict()
     int axis = 0;                           ///< dimension of their rows
   };
   std::map<std::string, JoinedLayout> joined_layouts() const;  ///< of every packed parameter, by its packed name
-  std::vector<Tensor> parameters() const;                      ///< Handles of the parameters, each tensor once.
+  std::vector<Tensor> parameters() const;                      ///< handles, each tensor once
   /// All buffers, persistent or not.
   StateDict named_buffers() const;
 

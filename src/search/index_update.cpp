@@ -80,7 +80,7 @@ IndexUpdate IndexUpdate::create(const std::string& folder, const IndexSettings& 
 }
 
 IndexUpdate IndexUpdate::open(const std::string& folder) {
-  LAMINA_CHECK(file_exists(folder + "/" + kManifestFile), folder, ": is no index, ", kManifestFile,
+  LAMINA_CHECK(file_exists(folder + "/" + kManifestFile), folder, ": is not an index: ", kManifestFile,
                " is missing; build one with `lamina index build TEXTS --out ", folder, "`");
   IndexUpdate update;
   update.folder_ = folder;

@@ -104,14 +104,14 @@ Manifest Manifest::parse(const std::string& text, const std::string& name) {
   LAMINA_CHECK(manifest.settings.chunks.overlap < manifest.settings.chunks.words, name,
                ": \"overlap\" is not less than \"words\"");
   if (!root.get("vectors").is_null()) manifest.settings.vectors = parse_vectors({root.get("vectors"), name});
-  LAMINA_CHECK(root.get("segments").is_array(), name, ": \"segments\" is no list; build the index again");
+  LAMINA_CHECK(root.get("segments").is_array(), name, ": \"segments\" is not a list; build the index again");
   for (const Json& record : root.get("segments")) manifest.segments.push_back(parse_record({record, name}));
   return manifest;
 }
 
 Manifest Manifest::read(const std::string& folder) {
   const std::string path = folder + "/" + kManifestFile;
-  LAMINA_CHECK(file_exists(path), folder, ": is no index, ", kManifestFile,
+  LAMINA_CHECK(file_exists(path), folder, ": is not an index: ", kManifestFile,
                " is missing; build one with `lamina index build TEXTS --out ", folder, "`");
   return parse(read_text(path), path);
 }

@@ -31,7 +31,7 @@ template std::string value_or(const json&, const char*, std::string, const std::
 void check_keys(const json& object, std::initializer_list<const char*> known, const std::string& name) {
   for (const auto& [key, value] : object.items()) {
     const bool found = std::ranges::any_of(known, [&key = key](const char* one) { return key == one; });
-    LAMINA_CHECK(found, name, ": \"", key, "\" is not understood here, and it could change the tokens");
+    LAMINA_CHECK(found, name, ": \"", key, "\" is not supported here, and it could change the tokens");
   }
 }
 

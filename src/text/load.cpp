@@ -52,10 +52,9 @@ TokenizerSpec read_file(const fs::path& path, const LoadOptions& options) {
   if (is_bert_vocab(text)) return read_bert_files(text, path);
   if (is_tiktoken(text)) return read_tiktoken(text, options.pattern, name);
   if (is_sentencepiece(text)) return read_sentencepiece(text, name);
-  LAMINA_CHECK(
-      path.extension() == ".bin", name,
-      ": is no tokenizer that is known; expected a tokenizer.json, vocab.json with merges.txt, BERT's vocab.txt, a "
-      "tiktoken file, a SentencePiece tokenizer.model or llama2.c's tokenizer.bin");
+  LAMINA_CHECK(path.extension() == ".bin", name,
+               ": is not a tokenizer of a known kind; expected a tokenizer.json, vocab.json with merges.txt, BERT's "
+               "vocab.txt, a tiktoken file, a SentencePiece tokenizer.model or llama2.c's tokenizer.bin");
   return read_llama2c(text, name);
 }
 

@@ -27,7 +27,7 @@ void read_bpe(const json& model, const JsonLists& lists, TokenizerSpec& spec, co
                ": model.dropout leaves merges out at random, which is for training other models; set it to null");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const std::string text = value_or(model, key, std::string(), name);
-    LAMINA_CHECK(text.empty(), name, ": model.", key, " is \"", text, "\", which is not understood");
+    LAMINA_CHECK(text.empty(), name, ": model.", key, " is \"", text, "\", which is not supported");
   }
   spec.byte_fallback = value_or(model, "byte_fallback", false, name);
   spec.fuse_unknown = value_or(model, "fuse_unk", false, name);
@@ -70,17 +70,17 @@ void read_model(const json& tree, const JsonLists& lists, TokenizerSpec& spec, c
                                                                          : "BPE";
   const std::string type = value_or(model, "type", guess, name);
   LAMINA_CHECK(type == "BPE" || spec.symbols == Symbols::characters, name, ": a ", type,
-               " model with a ByteLevel pre_tokenizer is not understood");
+               " model with a ByteLevel pre_tokenizer is not supported");
   if (type == "WordPiece") return read_wordpiece(model, lists, spec, name);
   if (type == "Unigram") return read_unigram(model, lists, spec, name);
   LAMINA_CHECK(type == "BPE", name, ": the model's type is \"", type,
-               "\"; \"BPE\", \"WordPiece\" and \"Unigram\" are understood");
+               "\"; \"BPE\", \"WordPiece\" and \"Unigram\" are supported");
   read_bpe(model, lists, spec, name);
 }
 
 void read_added(const json& list, TokenizerSpec& spec, const std::string& name) {
   const Normalizer normalizer(spec.normalizers, name);
-  LAMINA_CHECK(list.is_array(), name, ": added_tokens is no list");
+  LAMINA_CHECK(list.is_array(), name, ": added_tokens is not a list");
   for (const json& node : list) {
     LAMINA_CHECK(node.is_object(), name, ": added_tokens: expected objects");
     const std::string where = name + ": added_tokens";
@@ -90,7 +90,7 @@ void read_added(const json& list, TokenizerSpec& spec, const std::string& name) 
     LAMINA_CHECK(!token.content.empty(), where, ": a token without content");
     token.id = checked_id(value_or(node, "id", int64_t{-1}, where), token.content, name);
     LAMINA_CHECK(!value_or(node, "single_word", false, where), where, ": \"", token.content,
-                 "\" has single_word, which is not understood");
+                 "\" has single_word, which is not supported");
     token.lstrip = value_or(node, "lstrip", false, where);
     token.rstrip = value_or(node, "rstrip", false, where);
     token.special = value_or(node, "special", false, where);

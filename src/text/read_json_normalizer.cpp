@@ -23,7 +23,7 @@ NormalizerStep bert_step(const json& step, const std::string& name) {
 NormalizerStep charsmap_step(const json& step, const std::string& name) {
   check_keys(step, {"type", "precompiled_charsmap"}, name);
   const auto bytes = from_base64(value_or(step, "precompiled_charsmap", std::string(), name));
-  LAMINA_CHECK(bytes, name, ": precompiled_charsmap is no base64");
+  LAMINA_CHECK(bytes, name, ": precompiled_charsmap is not base64");
   Charsmap(*bytes, name);
   return {StepKind::charsmap_graphemes, "", *bytes};
 }
@@ -32,7 +32,7 @@ NormalizerStep replace_step(const json& step, const std::string& name) {
   const StepPattern pattern = pattern_of(step, name);
   const std::string content = value_or(step, "content", std::string(), name);
   LAMINA_CHECK(pattern.literal || content.find('$') == std::string::npos, name, ": a Replace of an expression by \"",
-               content, "\" could refer to groups, which is not understood");
+               content, "\" could refer to groups, which is not supported");
   return {pattern.literal ? StepKind::replace : StepKind::replace_regex, pattern.text, content};
 }
 
@@ -74,13 +74,13 @@ void for_each_step(const json& node, const char* list, const std::string& name,
   for (const json& step : *steps) {
     LAMINA_CHECK(step.is_object(), name, ": a Sequence holds something else than objects");
     const std::string inner = value_or(step, "type", std::string(), name);
-    LAMINA_CHECK(inner != "Sequence", name, ": a Sequence within a Sequence is not understood");
+    LAMINA_CHECK(inner != "Sequence", name, ": a Sequence within a Sequence is not supported");
     body(step, inner);
   }
 }
 
 void not_understood(const std::string& name, const std::string& type) {
-  throw Error(str(name, ": the type \"", type, "\" is not understood, and it could change the tokens"));
+  throw Error(str(name, ": the type \"", type, "\" is not supported, and it could change the tokens"));
 }
 
 StepPattern pattern_of(const json& node, const std::string& name) {

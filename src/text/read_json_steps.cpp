@@ -16,7 +16,7 @@ SplitStep::Behavior behavior_of(const std::string& text, const std::string& name
   if (text == "MergedWithPrevious") return Behavior::merged_with_previous;
   if (text == "MergedWithNext") return Behavior::merged_with_next;
   if (text == "Contiguous") return Behavior::contiguous;
-  throw Error(str(name, ": the behavior \"", text, "\" is not understood"));
+  throw Error(str(name, ": the behavior \"", text, "\" is not supported"));
 }
 
 Prefix::When scheme_of(const json& node, const std::string& name) {
@@ -24,7 +24,7 @@ Prefix::When scheme_of(const json& node, const std::string& name) {
   if (scheme == "first") return Prefix::When::first;
   if (scheme == "never") return Prefix::When::never;
   if (scheme == "always") return Prefix::When::every_segment;
-  LAMINA_CHECK(scheme.empty(), name, ": the prepend_scheme \"", scheme, "\" is not understood");
+  LAMINA_CHECK(scheme.empty(), name, ": the prepend_scheme \"", scheme, "\" is not supported");
   return value_or(node, "add_prefix_space", true, name) ? Prefix::When::every_segment : Prefix::When::never;
 }
 
@@ -32,7 +32,7 @@ void read_metaspace(const json& node, TokenizerSpec& spec, const std::string& na
   check_keys(node, {"type", "replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"}, name);
   // After a split at white space no space is left: every word gets the prefix.
   const bool words = spec.splits.size() == 1 && is_white_space_split(spec.splits[0]);
-  LAMINA_CHECK(spec.splits.empty() || words, name, ": Metaspace after another step is not understood");
+  LAMINA_CHECK(spec.splits.empty() || words, name, ": Metaspace after another step is not supported");
   const std::string replacement = value_or(node, "replacement", std::string("▁"), name);
   LAMINA_CHECK(!replacement.empty(), name, ": Metaspace without a replacement");
   spec.prefix = {scheme_of(node, name), replacement};
@@ -46,7 +46,7 @@ void read_metaspace(const json& node, TokenizerSpec& spec, const std::string& na
     if (!is_there) spec.normalizers.push_back(step);
   } else if (spec.prefix.when != Prefix::When::never) {
     LAMINA_CHECK(spec.prefix.when == Prefix::When::every_segment, name,
-                 ": Metaspace with prepend_scheme \"first\" after WhitespaceSplit is not understood");
+                 ": Metaspace with prepend_scheme \"first\" after WhitespaceSplit is not supported");
     spec.prefix.when = Prefix::When::every_piece;
   }
   if (value_or(node, "split", true, name)) {
@@ -58,14 +58,14 @@ void read_byte_level(const json& node, TokenizerSpec& spec, const std::string& n
   check_keys(node, {"type", "add_prefix_space", "trim_offsets", "use_regex"}, name);
   spec.symbols = Symbols::bytes;
   if (value_or(node, "add_prefix_space", true, name)) {
-    LAMINA_CHECK(spec.splits.empty(), name, ": add_prefix_space behind another step is not understood");
+    LAMINA_CHECK(spec.splits.empty(), name, ": add_prefix_space after another step is not supported");
     spec.prefix = {Prefix::When::every_segment, " "};
   }
   if (value_or(node, "use_regex", true, name)) spec.splits.push_back({pattern_named("gpt2").regex});
 }
 
 void read_pre_tokenizer_step(const json& node, const std::string& type, TokenizerSpec& spec, const std::string& name) {
-  LAMINA_CHECK(spec.symbols == Symbols::characters, name, ": \"", type, "\" behind ByteLevel is not understood");
+  LAMINA_CHECK(spec.symbols == Symbols::characters, name, ": \"", type, "\" after ByteLevel is not supported");
   if (type == "ByteLevel") {
     read_byte_level(node, spec, name);
   } else if (type == "Metaspace") {
@@ -104,7 +104,7 @@ void read_decoder(const json& node, TokenizerSpec& spec, const std::string& name
     } else if (type == "Replace") {
       const StepPattern pattern = pattern_of(step, where);
       LAMINA_CHECK(pattern.literal && value_or(step, "content", std::string(), where) == " ", where,
-                   ": a Replace by something else than a space is not understood");
+                   ": a Replace by something else than a space is not supported");
       spec.space = pattern.text;
     } else if (type == "Metaspace") {
       spec.space = value_or(step, "replacement", std::string("▁"), where);
@@ -118,10 +118,10 @@ void read_decoder(const json& node, TokenizerSpec& spec, const std::string& name
       const int64_t start = value_or(step, "start", int64_t{0}, where);
       LAMINA_CHECK(value_or(step, "content", std::string(" "), where) == " " && (start == 0 || start == 1) &&
                        value_or(step, "stop", int64_t{0}, where) == 0,
-                   where, ": a Strip of anything but one leading space is not understood");
+                   where, ": a Strip of anything but one leading space is not supported");
       spec.strip_prefix = start == 1;
     } else {
-      LAMINA_CHECK(type == "Fuse" || type == "ByteFallback", where, ": the type \"", type, "\" is not understood");
+      LAMINA_CHECK(type == "Fuse" || type == "ByteFallback", where, ": the type \"", type, "\" is not supported");
     }
   });
 }
@@ -156,7 +156,7 @@ void read_post_processor(const json& node, TokenizerSpec& spec, const std::strin
       spec.eos = first("sep");
       spec.appends_eos = spec.eos.has_value();
     } else {
-      LAMINA_CHECK(type == "ByteLevel", where, ": the type \"", type, "\" is not understood");
+      LAMINA_CHECK(type == "ByteLevel", where, ": the type \"", type, "\" is not supported");
     }
   });
 }

@@ -25,9 +25,9 @@ std::string translated(const std::string& pattern, const std::string& name) {
       const char escaped = pattern[++i];
       LAMINA_CHECK(escaped != 'h' && escaped != 'H' && escaped != 'X' && escaped != 'R' && escaped != 'G', name,
                    ": the pattern ", pattern, " has \\", escaped,
-                   ", which regular expression libraries read differently; it is not understood");
+                   ", which regular expression libraries read differently; it is not supported");
       LAMINA_CHECK(escaped != 'S' || !in_class, name, ": the pattern ", pattern,
-                   " has \\S within brackets, which is not understood");
+                   " has \\S within brackets, which is not supported");
       if (escaped == 's') {
         out += in_class ? kSpaces : str('[', kSpaces, ']');
       } else if (escaped == 'S') {
@@ -41,7 +41,7 @@ std::string translated(const std::string& pattern, const std::string& name) {
     if (in_class) {
       const bool opens = c == '[' && pattern.compare(i, 2, "[:") != 0;
       LAMINA_CHECK(!opens && pattern.compare(i, 2, "&&") != 0, name, ": the pattern ", pattern,
-                   " has a set within a set, which is not understood");
+                   " has a set within a set, which is not supported");
       const bool first = i == class_begin + 1 || (i == class_begin + 2 && pattern[class_begin + 1] == '^');
       if (c == '[') {  // [:alpha:]: its bracket does not end the set
         const size_t end = pattern.find(":]", i);
@@ -82,7 +82,7 @@ Regex::Regex(const std::string& pattern, bool literal, const std::string& name) 
   if (code_->code == nullptr) {
     char message[256];
     pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(message), sizeof message);
-    throw Error(str(name, ": the pattern ", pattern, " is no regular expression: ", message, " at ", offset));
+    throw Error(str(name, ": the pattern ", pattern, " is not a regular expression: ", message, " at ", offset));
   }
   // If the JIT does not support this CPU, matching is slower but gives the same result.
   code_->jit = pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE) == 0;

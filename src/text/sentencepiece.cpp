@@ -93,7 +93,7 @@ void read_trainer(std::string_view bytes, SentencePieces& pieces, const std::str
   uint64_t type = 1;
   for (Field field; message.next(field);) {
     if (field.number == 3) type = field.value;
-    if (field.number == 24) LAMINA_CHECK(field.value == 0, name, ": treat_whitespace_as_suffix is not understood");
+    if (field.number == 24) LAMINA_CHECK(field.value == 0, name, ": treat_whitespace_as_suffix is not supported");
     if (field.number == 35) pieces.byte_fallback = field.value != 0;
     if (field.number == 40) pieces.unknown = static_cast<int32_t>(field.value);
     if (field.number == 41) pieces.bos = static_cast<int32_t>(field.value);
@@ -101,7 +101,7 @@ void read_trainer(std::string_view bytes, SentencePieces& pieces, const std::str
   }
   static const char* const kTypes[] = {"?", "unigram", "BPE", "word", "char"};
   LAMINA_CHECK(type == 1 || type == 2, name, ": a SentencePiece model of the type ", type < 5 ? kTypes[type] : "?",
-               "; BPE and unigram are understood");
+               "; BPE and unigram are supported");
   pieces.unigram = type == 1;
 }
 
@@ -112,7 +112,7 @@ void read_normalizer_spec(std::string_view bytes, SentencePieces& pieces, const 
     if (field.number == 2) pieces.charsmap = field.bytes;
     if (field.number == 3) pieces.add_dummy_prefix = field.value != 0;
     if (field.number == 4) pieces.remove_extra_whitespaces = field.value != 0;
-    if (field.number == 5) LAMINA_CHECK(field.value != 0, name, ": escape_whitespaces = false is not understood");
+    if (field.number == 5) LAMINA_CHECK(field.value != 0, name, ": escape_whitespaces = false is not supported");
   }
 }
 
@@ -169,7 +169,7 @@ TokenizerSpec spec_of(const SentencePieces& pieces, const std::string& name) {
     LAMINA_CHECK(std::isfinite(piece.score) && std::abs(piece.score) <= 1e9F, name, ": the piece \"", piece.text,
                  "\" has the score ", piece.score, "; expected a log probability or a rank");
     LAMINA_CHECK(piece.type != Type::unused, name, ": the piece \"", piece.text,
-                 "\" is unused, which is not understood");
+                 "\" is unused, which is not supported");
     const auto id = static_cast<TokenId>(spec.vocab.size());
     scores.push_back(piece.score);
     if (piece.type == Type::byte) {
@@ -186,7 +186,7 @@ TokenizerSpec spec_of(const SentencePieces& pieces, const std::string& name) {
     }
   }
   const auto in_range = [&](int32_t id) { return id >= 0 && static_cast<size_t>(id) < spec.vocab.size(); };
-  LAMINA_CHECK(in_range(pieces.unknown), name, ": unk_id ", pieces.unknown, " is no piece");
+  LAMINA_CHECK(in_range(pieces.unknown), name, ": unk_id ", pieces.unknown, " is not a piece of the vocabulary");
   spec.unknown = pieces.unknown;
   if (in_range(pieces.bos)) spec.bos = pieces.bos;
   if (in_range(pieces.eos)) spec.eos = pieces.eos;

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What ranks report.
+// Statuses that ranks report.
 constexpr double kBusy = 0;
 constexpr double kDone = 1;
 constexpr double kFailed = 2;

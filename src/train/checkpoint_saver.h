@@ -22,17 +22,17 @@ struct FinishedSave {
 /// Writes checkpoints of a run while training goes on. A save copies this rank's pieces to host memory; one thread
 /// writes them. One save is in flight at a time.
 ///
-/// One rank writes model.safetensors and training.safetensors. Of several ranks each writes the pieces that it owns to
-/// model-RANK-of-RANKS.safetensors and training-….safetensors in one temporary folder. When all have reported success,
-/// rank 0 checks that the pieces cover every tensor, writes the manifest and renames the folder. Until then the old
-/// checkpoint stays. Reports travel with a collective that every update has anyway (status(), advance()), because a
-/// communicator belongs to one thread.
+/// One rank writes model.safetensors and training.safetensors. With several ranks, each writes the pieces that it owns
+/// to model-RANK-of-RANKS.safetensors and training-….safetensors in one temporary folder. When all have reported
+/// success, rank 0 checks that the pieces cover every tensor, writes the manifest and renames the folder. Until then
+/// the old checkpoint stays. Reports travel with a collective that every update has anyway (status(), advance()),
+/// because a communicator belongs to one thread.
 class CheckpointSaver {
  public:
   /// All arguments must outlive this. `communicator` is null for one process. Without `background` there is no copy:
   /// the caller must finish() a save before the next update.
   CheckpointSaver(const RunFolder& folder, Learner& learner, comm::Communicator* communicator, bool background);
-  /// Waits for this rank's thread. Of several ranks, a save that was not advanced to its end is lost.
+  /// Waits for this rank's thread. With several ranks, a save that did not end in advance() or finish() is lost.
   ~CheckpointSaver();
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
@@ -42,7 +42,7 @@ class CheckpointSaver {
   /// Name of the save in flight; empty if there is none.
   std::string in_flight() const { return save_ ? save_->name : ""; }
 
-  /// What this rank reports to all others after an update.
+  /// The state of this rank's save, which it reports to all ranks after an update.
   double status();
   /// Takes the statuses of all ranks, in rank order. Returns the save if this ended it.
   std::optional<FinishedSave> advance(const std::vector<double>& statuses);

@@ -14,7 +14,7 @@
 
 namespace lamina::train {
 
-/// What a GradientReducer does.
+/// Options of a GradientReducer.
 struct ReducerOptions {
   /// Sum micro-batches and ranks in the tree of comm::ordered_sum, else as they come.
   bool ordered = false;

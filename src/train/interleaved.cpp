@@ -47,7 +47,7 @@ class Simulation {
   /// Number of a chunk among all, in the order of the layers.
   int place(int stage, int chunk) const { return chunk * stages_ + stage; }
 
-  /// What a stage may do that is not next in its order.
+  /// Kind of pass that a stage may run ahead of its order.
   enum class Freedom : uint8_t { none, backward, forward };
 
   std::vector<StageTick> next_tick(Freedom freedom) const {
@@ -125,7 +125,7 @@ void run_interleaved(comm::Communicator& stages, int chunks, const StagePasses& 
       const Tensor result = forward ? passes.forward(at, take(inputs, at)) : passes.backward(at, take(gradients, at));
       if (result.defined()) sends.push_back({forward ? next : previous, result.detach().contiguous()});
     }
-    // What the neighbours computed for this stage in the same tick.
+    // Receive what the neighbouring stages computed for this stage in the same tick.
     const StageTick& before = tick[static_cast<size_t>(previous)];
     if (const int place = before.at.chunk * count + previous; before.kind == Kind::forward && place < last) {
       Tensor& input = inputs[{before.at.pass, (place + 1) / count}] = passes.states(before.at.pass);

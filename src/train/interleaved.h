@@ -4,7 +4,7 @@
 
 namespace lamina::train {
 
-/// What a stage does in one tick of an interleaved pipeline.
+/// The pass that a stage runs in one tick of an interleaved pipeline, if any.
 struct StageTick {
   enum class Kind : uint8_t { idle, forward, backward } kind = Kind::idle;
   StagePass at;

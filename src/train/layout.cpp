@@ -24,7 +24,7 @@ void refuse_missing(const LayoutChoice& layout, const NoteProblem& note) {
   refuse(layout.reduce == ReduceType::bf16, "reduce", "bf16");
 }
 
-/// What an interleaved pipeline needs of the recipe.
+/// Notes every choice that an interleaved pipeline does not support.
 void check_interleaved(const LayoutChoice& layout, const NoteProblem& note) {
   const bool interleaved = layout.schedule == PipelineSchedule::interleaved;
   if (interleaved != (layout.interleave > 1)) {
@@ -35,12 +35,12 @@ void check_interleaved(const LayoutChoice& layout, const NoteProblem& note) {
   if (!interleaved) return;
   if (layout.pp == 1) note("layout", "layout.schedule", "interleaved, but pp is 1", "give pp, or leave schedule out");
   if (layout.order == SumOrder::ordered) {
-    note("layout", "layout.order", "ordered with schedule interleaved, which is missing yet",
+    note("layout", "layout.order", "ordered with schedule interleaved, which is not supported",
          "use order fast, or schedule 1f1b");
   }
 }
 
-/// What tensor-parallel ranks need of the recipe.
+/// Notes every choice that tensor parallelism does not support.
 void check_tensor_parallel(const Recipe& recipe, const NoteProblem& note) {
   const LayoutChoice& layout = recipe.layout;
   if (layout.tp == 1 && layout.sequence) {
@@ -52,18 +52,18 @@ void check_tensor_parallel(const Recipe& recipe, const NoteProblem& note) {
   }
   if (recipe.dropout.attention > 0) {
     note("layout", "dropout.attention",
-         str(recipe.dropout.attention, " with tensor-parallel ranks, which is missing yet"),
+         str(recipe.dropout.attention, " with tensor-parallel ranks, which is not supported"),
          "use dropout.residual and dropout.embedding, or tp 1");
   }
 }
 
-/// What context-parallel ranks need of the recipe.
+/// Notes every choice that context parallelism does not support.
 void check_context_parallel(const Recipe& recipe, const NoteProblem& note) {
   const LayoutChoice& layout = recipe.layout;
   if (layout.cp <= 1) return;
   if (recipe.dropout.attention > 0) {
     note("layout", "dropout.attention",
-         str(recipe.dropout.attention, " with context-parallel ranks, which is missing yet"),
+         str(recipe.dropout.attention, " with context-parallel ranks, which is not supported"),
          "use dropout.residual and dropout.embedding, or cp 1");
   }
   if (recipe.length < 2 * layout.cp) {
@@ -89,7 +89,7 @@ void check_passes_together(const Recipe& recipe, const NoteProblem& note) {
   }
 }
 
-/// What expert-parallel ranks need of the recipe.
+/// Notes every choice that expert parallelism does not support.
 void check_expert_parallel(const Recipe& recipe, const NoteProblem& note) {
   const LayoutChoice& layout = recipe.layout;
   if (layout.ep <= 1) return;

@@ -76,7 +76,7 @@ class Learner {
   /// Runs an update on a meta device, whose allocator only counts. Returns the bytes that are live after the backward
   /// passes, gradients included.
   int64_t rehearse_update();
-  /// What this rank keeps of the parameters: with ZeRO-3 its pieces, else the model's.
+  /// The parameters as this rank keeps them: the model's tensors, or with ZeRO-3 this rank's pieces.
   NamedTensors kept_parameters() const;
   /// Runs an evaluation on a meta device, if the recipe has one.
   void rehearse_evaluation();
@@ -93,8 +93,8 @@ class Learner {
   /// copies and the EMA start from them.
   void load_weights(const nn::StateDict& weights);
 
-  /// State that a bit-identical resume needs besides the kept weights. Of several ranks all call it; rank 0 gets the
-  /// state of the whole run, in the form of a run on one device.
+  /// State that a bit-identical resume needs besides the kept weights. With several ranks, all call it; rank 0
+  /// gets the state of the whole run, in the form of a run on one device.
   NamedTensors training_state() const;
   /// Restores the kept weights and the result of training_state().
   void load(const nn::StateDict& kept_weights, const NamedTensors& state);

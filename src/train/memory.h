@@ -10,8 +10,8 @@
 namespace lamina::train {
 
 /// Memory in bytes that a run of this resolved recipe needs on a kind of device, cached allocations included. Runs an
-/// update and an evaluation on a meta device. Workspaces that kernels allocate internally are not counted. Of a GPU run
-/// the copy of a checkpoint is in host memory, so it is not counted here (save_copy).
+/// update and an evaluation on a meta device. Workspaces that kernels allocate internally are not counted. On
+/// a GPU the copy of a checkpoint is in host memory, so it is not counted here (save_copy).
 arch::TrainingMemory training_memory(const Recipe& recipe, DeviceKind device = DeviceKind::cpu);
 /// Host memory in bytes that saving beside training takes on a rank: the copy of what it writes. 0 if the recipe saves
 /// without a copy.

@@ -36,7 +36,7 @@ NamedTensors ParallelUpdate::whole_state(const Optimizer& optimizer) const {
 NamedTensors ParallelUpdate::undivided_state(const Optimizer& optimizer) const {
   const NamedTensors own = optimizer.state();
   if (recipe_.layout.zero == 0) return own;
-  // What this rank would hold without ZeRO, without memory.
+  // The optimizer state that this rank would hold without ZeRO, on meta.
   const nn::Model shapes(model_.spec(), Device::meta(), model_.options());
   NamedTensors whole;
   for (const NamedTensor& entry : train::make_optimizer(shapes, recipe_)->state()) {

@@ -264,7 +264,7 @@ std::vector<double> ParallelUpdate::chunk_squares() const {
 double ParallelUpdate::counted_squares() const {
   double squares = 0;
   for (const auto& replicas : replicas_) {
-    // Of ranks with the same gradient the first counts it.
+    // If several ranks hold the same gradient, the first one counts it.
     if (!replicas->divides_gradients() && replicas->ranks().rank() != 0) continue;
     for (size_t i = 0; i < replicas->parameters().size(); ++i) {
       const Replicas::GradientPart own = replicas->own_gradient(i);

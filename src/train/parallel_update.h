@@ -36,7 +36,7 @@ class ParallelUpdate {
   const ShardedWeights* sharded() const { return sharded_.get(); }  ///< see above
   /// The weights of ZeRO-3; null: they are always in memory.
   DividedWeights* divided() const { return divided_.get(); }
-  /// What this rank keeps of the parameters: with ZeRO-3 its pieces.
+  /// The parameters as this rank keeps them: whole tensors, or with ZeRO-3 this rank's pieces.
   NamedTensors kept_parameters() const;
   /// A whole tensor with the shape of a parameter, of which every rank keeps what it keeps of the parameter. All ranks
   /// call it; `own` is undefined on a rank that keeps none.
@@ -60,7 +60,7 @@ class ParallelUpdate {
   /// Pieces of whole tensors that this rank's `tensors` are. They have the names and shapes of parameters or of
   /// state_dict(); `prefix` precedes their names in checkpoints.
   HeldPieces held(const NamedTensors& tensors, const std::string& prefix) const;
-  /// The same of tensors that are kept as kept_parameters() are.
+  /// Pieces of whole tensors that `tensors` are; each is divided as the parameter of its name.
   HeldPieces held_as_parameters(const NamedTensors& tensors, const std::string& prefix) const;
   /// Pieces of whole tensors that `state` is: Optimizer::state() of this rank's optimizer.
   HeldPieces held_state(const NamedTensors& state, const std::string& prefix) const;

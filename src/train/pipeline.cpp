@@ -5,8 +5,8 @@
 namespace lamina::train {
 namespace {
 
-/// Moves residual streams forward and their gradients backward between neighbouring stages. What may wait for each
-/// other travels in one call.
+/// Moves residual streams forward and their gradients backward between neighbouring stages. Messages that could
+/// wait for each other travel in one call, which prevents a deadlock.
 class StageLinks {
  public:
   explicit StageLinks(comm::Communicator* stages) : stages_(stages) {}

@@ -14,8 +14,8 @@ struct StagePass {
   int chunk = 0;
 };
 
-/// What a pipeline stage does for each pass of an update. A model without stages is one stage, which receives and sends
-/// nothing.
+/// Callbacks of a pipeline stage for each pass of an update. A model without stages is one stage, which receives and
+/// sends nothing.
 struct StagePasses {
   int64_t count = 0;  ///< passes, the same on every stage
   /// Uninitialised memory for the residual stream of a pass.

@@ -35,7 +35,7 @@ class Replicas {
   bool divides_gradients() const { return zero_ >= 2 && ranks_->size() > 1; }  ///< ZeRO-2 or 3
   /// In backward: all gradients of a layer's parameters are complete.
   void layer_complete(int64_t layer);
-  /// What this rank updates of a parameter: itself, a flat piece, or nothing.
+  /// The part of a parameter that this rank updates: all of it, a flat piece, or nothing.
   Tensor piece(size_t parameter) const;
   /// Gradient of piece(); undefined if no rank has one.
   Tensor gradient(size_t parameter) const;
@@ -48,7 +48,7 @@ class Replicas {
     int64_t begin = 0;
     Tensor values;  ///< [count]; undefined: nothing
   };
-  /// What this rank has of a gradient: all of it, or with divides_gradients() its piece.
+  /// The part of a gradient that this rank holds: all of it, or with divides_gradients() its piece.
   GradientPart own_gradient(size_t parameter) const;
   /// After the optimizer: every rank gets the pieces that others updated, unless the weights are divided (ZeRO-3).
   void share_parameters() const;

@@ -20,8 +20,8 @@ void check_target(const std::string& folder, bool force) {
   if (!path_exists(folder)) return;
   const bool run = is_run(folder);
   LAMINA_CHECK(run || (folder_exists(folder) && fs::is_empty(folder)), folder,
-               ": is there and is no run; choose another folder (--run)");
-  LAMINA_CHECK(force || !run, folder, ": a run is there already; go on with it (--resume ", folder,
+               ": exists and is not a run; choose another folder (--run)");
+  LAMINA_CHECK(force || !run, folder, ": a run already exists here; resume it (--resume ", folder,
                "), choose another folder (--run), or replace it (--force)");
 }
 
@@ -52,7 +52,7 @@ int64_t start_token_of(const Recipe& recipe, const text::Tokenizer* tokenizer) {
   return tokenizer->id_of("<pad>").value_or(vocabulary.padding);
 }
 
-/// What the recipe's objective needs to know of the run's tokenizer; nothing for causal and prefix.
+/// Special tokens of the run's tokenizer that the recipe's objective uses; empty for causal and prefix.
 data::ObjectiveVocabulary run_vocabulary(const std::string& run_folder, const Recipe& recipe) {
   if (data::objective_tokens(recipe.objective).empty()) return {};
   const std::string file = text::tokenizer_file(run_folder);

@@ -54,7 +54,7 @@ RunLog parse_run_log(const std::string& text, const std::string& name) {
     const auto row = try_parse_json<nlohmann::json>(row_text).value_or(nlohmann::json());
     const bool whole = row.is_object() && number(row, "step").has_value();
     if (end == std::string::npos && !whole) break;
-    LAMINA_CHECK(whole, name, ":", line, ": is no line of a run's log; expected {\"step\": …, \"loss\": …}");
+    LAMINA_CHECK(whole, name, ":", line, ": is not a line of a run's log; expected {\"step\": …, \"loss\": …}");
     add_row(row, log, last);
     at = end == std::string::npos ? text.size() : end + 1;
   }

@@ -116,7 +116,7 @@ Tensor ShardedWeights::gather(const std::string& name, const Tensor& own, DType 
   comm::Communicator& ranks = *ranks_;
   std::vector<Part> parts;
   std::vector<int64_t> counts;
-  // Of several ranks that hold the same block the first one sends it.
+  // If several ranks hold the same block, the first one sends it.
   const auto each = [&](int rank, const auto& use) {
     const Part& part = parts[static_cast<size_t>(rank)];
     for (const Block& block : part.blocks) {

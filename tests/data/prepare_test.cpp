@@ -259,7 +259,7 @@ TEST_F(Prepare, ErrorsSayWhatToDo) {
   expect(folder_ / "nothing", "no .txt");
   expect(folder_ / "a.jsonl", "a.jsonl:2: has no \"text\"");
   expect(folder_ / "b.jsonl", "is number");
-  expect(folder_ / "c.jsonl", "c.jsonl:1: is no JSON");
+  expect(folder_ / "c.jsonl", "c.jsonl:1: is not JSON");
   expect(folder_ / "latin.txt", "not UTF-8 at byte 3", "char");
   expect(folder_ / "a.txt", "bpe:N", "bpf:400");
   expect(folder_ / "a.txt", "for example bpe:4096", "bpe:many");

@@ -116,7 +116,7 @@ TEST_F(ChunkRetrieverTest, EvaluationUsesTheNeighboursOfEveryWindow) {
   options.context = 10;
   options.neighbours = [&](std::span<const TokenId> chunk) { return retriever(2, 6).find(chunk); };
   const double with = infer::evaluate(*model, ids, options).total;
-  // The same by whole forward passes over the windows 0 … 9, 10 … 19, …
+  // The expected loss, by whole forward passes over the windows 0 … 9, 10 … 19, …
   double truth = 0;
   for (size_t begin = 0; begin + 1 < ids.size(); begin += 10) {
     const size_t length = std::min<size_t>(10, ids.size() - 1 - begin);

@@ -46,7 +46,7 @@ TEST_F(ReplacedFolder, WhatAConversionWroteIsReplaced) {
   EXPECT_TRUE(fs::exists(target_ + "/model.safetensors.index.json"));
   for (const char* name : {"tokenizer.json", "tokenizer.model", "merges.txt", "chat_template.jinja", "x.tiktoken"})
     put(name);
-  expect_error([&] { write(false); }, "is there already");
+  expect_error([&] { write(false); }, "already exists");
   write(true, true);
   EXPECT_TRUE(fs::exists(target_ + "/architecture.json"));
   EXPECT_FALSE(fs::exists(target_ + "/config.json")) << "the old files are gone";

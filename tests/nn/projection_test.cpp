@@ -25,7 +25,7 @@ const std::vector<std::vector<nn::ProjectionPart>> kLayouts{
     {{"q", 3, false}, {"k", 2, true}, {"v", 5, false}},
 };
 
-/// Of a result or gradient: a row of x and the bias, then the sum over the rows of x.
+/// Roundings in a result or gradient: a row of x and the bias, then the sum over the rows of x.
 constexpr int64_t kRoundings = 4 + 1 + 2 * 3;
 
 /// Gives every weight and bias a distinct value.

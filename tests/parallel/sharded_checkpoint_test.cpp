@@ -192,7 +192,7 @@ TEST(ShardedCheckpoint, AFailedRankKeepsTheOldCheckpointAndTheNextSaveSucceeds) 
       return saver.finish()->error;
     };
     EXPECT_EQ(save(folder, 1), "");
-    // Rank 1 looks for the temporary folder where it is not, as with a file system that it lost.
+    // Rank 1 looks for the temporary folder in the wrong place, as after losing a shared file system.
     if (c.rank() == 1) {
       fs::create_directories(temporary / "lost");
       write_text(temporary / "lost/recipe.json", "{}");

@@ -39,8 +39,9 @@ TEST_F(TrainerTest, TrainRecipeDoesAWholeRun) {
   EXPECT_TRUE(bytes("one_call/best/model.safetensors") == bytes("two_calls/best/model.safetensors"));
 
   // An existing run is replaced only if asked, and is back if the new one fails before its first update.
-  EXPECT_NE(error_of([&] { train_recipe(recipe(), path("one_call"), Device::cpu(1)); }).find("a run is there already"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of([&] { train_recipe(recipe(), path("one_call"), Device::cpu(1)); }).find("a run already exists here"),
+      std::string::npos);
   const std::string before = bytes("one_call/best/model.safetensors");
   TrainRecipeOptions options{.force = true};
   io::Checkpoint broken = io::read_model(path("one_call"), Device::cpu(1));
@@ -206,9 +207,9 @@ TEST_F(TrainerTest, EveryOrderOfBatchesTrains) {
 
 TEST_F(TrainerTest, WhatIsThereIsNotOverwritten) {
   start_run(path("run"), recipe());
-  EXPECT_NE(error_of([&] { start_run(path("run"), recipe()); }).find("a run is there already"), std::string::npos);
+  EXPECT_NE(error_of([&] { start_run(path("run"), recipe()); }).find("a run already exists here"), std::string::npos);
   fs::create_directories(path("other/thing"));
-  EXPECT_NE(error_of([&] { start_run(path("other"), recipe(), {.force = true}); }).find("is no run"),
+  EXPECT_NE(error_of([&] { start_run(path("other"), recipe(), {.force = true}); }).find("is not a run"),
             std::string::npos);
   EXPECT_TRUE(fs::exists(path("other/thing")));
 }
@@ -265,7 +266,7 @@ TEST_F(TrainerTest, AReplacedRunComesBackIfTheNewOneFailsBeforeItsFirstUpdate) {
   fs::rename(path("gone.bin"), path("train.bin"));
   // As after a kill before the first update: the next start finds the old run.
   start_run(path("run"), recipe({"seed=7"}), {.force = true});
-  EXPECT_NE(error_of([&] { start_run(path("run"), recipe()); }).find("a run is there already"), std::string::npos);
+  EXPECT_NE(error_of([&] { start_run(path("run"), recipe()); }).find("a run already exists here"), std::string::npos);
   EXPECT_TRUE(bytes("run/last/training.safetensors") == old);
   fs::rename(path("run"), path(".run.replaced"));  // killed between the two renames
   EXPECT_TRUE(restore_replaced_run(path("run/")));
@@ -334,7 +335,7 @@ TEST_F(TrainerTest, AVanishedDataFileIsNamed) {
 TEST_F(TrainerTest, AFolderThatMayNotBeWrittenIsNamed) {
   // Nobody may make folders there, root included.
   const std::string message = error_of([&] { start_run("/proc/lamina_run", recipe()); });
-  EXPECT_NE(message.find("/proc/lamina_run: cannot be made"), std::string::npos) << message;
+  EXPECT_NE(message.find("/proc/lamina_run: cannot be created"), std::string::npos) << message;
 }
 
 TEST_F(TrainerTest, LeftoversOfAKilledProcessAreClearedUp) {

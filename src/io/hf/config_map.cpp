@@ -314,7 +314,7 @@ void ConfigMap::layer_types(Draft& draft, const std::function<bool(int64_t)>& ot
     }
   }
   const bool any = std::find(draft.sliding.begin(), draft.sliding.end(), true) != draft.sliding.end();
-  if (any && !draft.window) fail(kKey, "layers are sliding_attention, but no sliding_window is in force");
+  if (any && !draft.window) fail(kKey, "layers are sliding_attention, but sliding_window is not set");
 }
 
 void ConfigMap::attention_types(Draft& draft, const std::function<bool(int64_t)>& otherwise) {

@@ -284,7 +284,7 @@ void ConfigMap::local_and_global_rope(Draft& draft, double local_theta, double g
     if (both == nullptr) return nullptr;
     const auto found = both->find(key);
     if (found == both->end() || found->is_null()) return nullptr;
-    if (!found->is_object()) fail("rope_parameters", str(key, " is no object"));
+    if (!found->is_object()) fail("rope_parameters", str(key, " is not an object"));
     return &*found;
   };
   if (both != nullptr) {

@@ -59,7 +59,7 @@ Shards::Shards(const std::string& folder, const Device& device) : folder_(folder
   }
   for (const auto& [tensor, file] : map) {
     LAMINA_CHECK(where_.count(tensor) > 0, index, ": names the tensor '", tensor, "' in '", file,
-                 "', which has it not; the files are of different models");
+                 "', but that file does not have it; the files are of different models");
   }
 }
 

@@ -28,7 +28,7 @@ const VariantResult* find_variant(const Results& results, const std::string& nam
   return nullptr;
 }
 
-/// What the verdict rests on: the p that decided, the number of seeds, and for "cannot tell" what would be needed.
+/// The grounds of a verdict: the p that decided, the number of seeds, and for "cannot tell" what would be needed.
 std::string grounds(const Results& results, const MetricSummary& summary, size_t pairs, bool corrected) {
   const bool equivalent = summary.mark == "no difference" && summary.p_equivalence && *summary.difference != 0;
   std::string text;

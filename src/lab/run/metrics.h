@@ -7,7 +7,7 @@
 
 namespace lamina::lab {
 
-/// What the metrics of a study have in common.
+/// Values that all metrics of a study share.
 struct MetricContext {
   std::optional<double> target;   ///< loss of "to target"
   std::optional<double> seconds;  ///< equal budget of training time: the shortest run's

@@ -65,7 +65,7 @@ bool quantized_column_split(const QuantizedLinear& args);
 /// to 32.
 bool quantized_slabs(const QuantizedLinear& args);
 bool quantized_gated_slabs(const QuantizedGatedLinear& args);
-/// The same for up to 256 rows, by wgmma.
+/// Both products for up to 256 rows, by wgmma.
 bool quantized_cluster(const QuantizedLinear& args);
 bool quantized_gated_cluster(const QuantizedGatedLinear& args);
 /// quantized_gated_slabs() or quantized_gated_cluster(); sets `done` to the result.

@@ -21,8 +21,8 @@ struct PositionRange {
 /// by at most one.
 std::array<PositionRange, 2> zigzag_chunks(int64_t seq, int ranks, int rank);
 
-/// What ranks that share the positions of every sequence (context parallel) know of a pass. Tensors of a rank hold the
-/// tokens of its two chunks, in order.
+/// A pass of context-parallel ranks, which share the positions of every sequence. A rank's tensors hold the tokens of
+/// its two chunks, in order.
 struct ContextShare {
   std::shared_ptr<comm::Communicator> ranks;  ///< the ranks that share the positions
   int64_t seq = 0;                            ///< positions of the whole sequence, at least two per rank

@@ -18,7 +18,7 @@ TiledPair* take_pairs(TileScratch<A>& scratch, int64_t side, int64_t numbers) {
   return reinterpret_cast<TiledPair*>(scratch.take(panel_pairs(side, numbers)));
 }
 
-/// A tile of keys as right operands: kᵀ, vᵀ and k, the latter scaled.
+/// A tile of keys as right operands: kᵀ, vᵀ and the scaled k.
 struct KeyPanels {
   TiledPair* kt;
   TiledPair* vt;

@@ -102,7 +102,7 @@ struct SublayerMemory {
   }
 };
 
-/// What a thread does in attention: a lane handles its columns of every `groups`-th key, for one head.
+/// A thread's role in attention: a lane handles its columns of every `groups`-th key, for one head.
 struct LaneRole {
   int thread, warp, lane;
   int warps_each;  ///< warps per head

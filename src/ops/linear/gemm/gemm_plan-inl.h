@@ -34,10 +34,10 @@ inline constexpr int64_t kSplitKParts = 16;      // parts of a long k, one task 
 inline constexpr int64_t kDeepSums = 1 << 16;    // most elements of C for split-k
 inline constexpr int64_t kSerialWork = 1 << 15;  // too few multiplications to wake the threads
 
-/// Of k per pass over a block of C. For tiles one panel of B and one of A fit into the L1 cache.
+/// Elements of k in one pass over a block of C. For tiles, one panel of B and one of A fit into the L1 cache.
 template <class E>
 inline constexpr int64_t kDepth = kIsTiled<E> ? 192 : 384;
-/// Of k per step when packing across k.
+/// Elements of k packed in one step.
 template <class E>
 inline constexpr int64_t kPackDepth = kIsTiled<E> ? kTileSide : 8;
 

@@ -42,7 +42,7 @@ struct AmxInt8Tiles {
   }
 };
 
-/// The same by plain loops.
+/// The tile product by plain loops.
 struct EmulatedInt8Tiles {
   template <int kSet>
   static void multiply(const int8_t* x, const int8_t* w, int32_t* sums) {

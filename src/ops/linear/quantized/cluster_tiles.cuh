@@ -104,8 +104,8 @@ __device__ inline void put_sums(const AccumulatorTile<1, kBlocks>& sums, float* 
   }
 }
 
-/// Adds the sums of the cluster's blocks and stores the results. Of gated units, kUnit gates and kUnit ups alternate.
-/// All threads call it after put_sums().
+/// Adds the sums of the cluster's blocks and stores the results. In gated products, kUnit gates and kUnit ups
+/// alternate. All threads call it after put_sums().
 template <class T, class P, int kParts, int kUnit>
 __device__ inline void add_splits(const Product& p, const float* sums) {
   const int split = static_cast<int>(blockIdx.x) % p.splits;

@@ -37,7 +37,7 @@ struct QuantizedPlan : Plan<kGroups, kBlocks, kParts> {
   static_assert(2 * kLoaded <= kWarp, "each lane starts at most one copy");
 };
 
-/// Of gated units, a group of gates and its group of ups alternate.
+/// In gated products, groups of gate rows and groups of up rows alternate.
 template <class P, int kParts>
 class QuantizedLoader {
  public:
