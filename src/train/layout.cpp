@@ -20,8 +20,14 @@ void refuse_missing(const LayoutChoice& layout, const NoteProblem& note) {
   const auto refuse = [&](bool asked, const char* key, const std::string& value) {
     if (asked) note("layout", str("layout.", key), value + " is not supported by training recipes", kHint);
   };
-  refuse(layout.recompute == Recompute::selective, "recompute", "selective");
   refuse(layout.reduce == ReduceType::bf16, "reduce", "bf16");
+}
+
+void check_recompute(const Recipe& recipe, const NoteProblem& note) {
+  if (recipe.layout.recompute == Recompute::selective && recipe.checkpointing) {
+    note("layout", "layout.recompute", "selective with checkpointing, which computes whole layers again",
+         "leave one of them out");
+  }
 }
 
 /// What an interleaved pipeline needs of the recipe.
@@ -159,6 +165,7 @@ void resolve_layout(Recipe& recipe) {
 void check_layout(const Recipe& recipe, const NoteProblem& note) {
   const LayoutChoice& layout = recipe.layout;
   refuse_missing(layout, note);
+  check_recompute(recipe, note);
   check_tensor_parallel(recipe, note);
   check_context_parallel(recipe, note);
   check_interleaved(layout, note);

@@ -65,7 +65,9 @@ struct LayoutChoice {
         "most sequences that a rank computes at once; default 0: its share of the batch, with order ordered an eighth "
         "of the batch",
         arch::kCount);
-    field("recompute", self.recompute, "activations computed again in backward: none, or full as checkpointing does");
+    field("recompute", self.recompute,
+          "activations computed again in backward: none; selective: outputs of norms and of feed-forward activations; "
+          "full: every layer, as checkpointing does");
     field("reduce", self.reduce, "type of gradient sums over ranks; only f32 yet");
     field("order", self.order,
           "fast: the communicator's own order of sums; ordered: the same bits for 1, 2, 4 and 8 ranks");
