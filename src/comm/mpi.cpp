@@ -70,6 +70,7 @@ class MpiTransport final : public Transport {
   }
 
   bool library_all_reduce(const Call& call, void* data, int64_t count, DType dtype) override {
+    if (dtype == DType::bf16) return false;  // MPI has no such type
     std::vector<Pending> pending(1);
     pending[0].peer = (rank_ + 1) % size_;
     const int kind = dtype == DType::f32 ? 0 : dtype == DType::f64 ? 1 : 2;

@@ -9,6 +9,10 @@
 #include "lamina/ops/parallel/expert_exchange.h"
 #include "lamina/tensor/tensor.h"
 
+namespace lamina {
+class Tape;
+}
+
 namespace lamina::nn {
 
 class ExpertParallel;
@@ -95,6 +99,8 @@ struct ForwardContext {
   /// when activation checkpointing runs it again.
   uint64_t stream = 0;
 
+  /// Tape for selective recomputation (recompute.h); null: everything that backward reads is stored.
+  Tape* recompute = nullptr;
   /// The ranks that compute this pass together; null: one rank holds the whole model.
   const TensorParallel* parallel = nullptr;
   /// The ranks that divide the experts; null: this rank has all experts.

@@ -1,5 +1,6 @@
 #include "lamina/nn/layer.h"
 
+#include "lamina/nn/recompute.h"
 #include "lamina/ops/elementwise/elementwise.h"
 
 namespace lamina::nn {
@@ -46,6 +47,16 @@ Tensor Layer::branch(Tensor output, ForwardContext& pass) const {
   return residual_scale_ == 1.0 ? output : ops::scale(output, residual_scale_);
 }
 
+template <class F>
+Tensor Layer::recomputing_norm(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass, const F& f) {
+  const Tensor y = stream.normed(norm);
+  Tensor out = f(y);
+  if (!out.shares_memory_with(y)) {
+    recompute_in_backward(pass.recompute, y, [&norm, x = stream.x.detach()] { return norm.forward(x); });
+  }
+  return out;
+}
+
 /// One sublayer f(x) with its norms (see arch::Placement). The residual addition is deferred in `stream.branch` so that
 /// the next norm can fuse it. f_normed(norm) computes f(norm(residual stream)).
 template <class F, class Normed>
@@ -53,7 +64,7 @@ void Layer::sublayer(ResidualStream& stream, ForwardContext& pass, NormSlot inpu
                      const Normed& f_normed) {
   Tensor out;
   if (norm(input) != nullptr && (placement_ == Placement::pre || placement_ == Placement::sandwich)) {
-    out = f_normed(*norm(input));
+    out = pass.recompute == nullptr ? f_normed(*norm(input)) : recomputing_norm(stream, *norm(input), pass, f);
   } else if (placement_ == Placement::residual_after_norm) {
     stream = {stream.normed(*norm(input)), {}};
     out = f(stream.x);
@@ -78,11 +89,24 @@ void Layer::parallel(ResidualStream& stream, ForwardContext& pass, LayerCache* c
   } else {
     mixer_in = ffn_in = stream.value();
   }
-  const bool share_input = ffn_in.shares_memory_with(mixer_in);
-  mixer_in = pass.enter(mixer_in);
-  ffn_in = share_input ? mixer_in : pass.enter(ffn_in);
-  const Tensor mixed = output_normed(NormSlot::mixer_output, pass.leave(mixer_->forward(mixer_in, pass, cache)));
-  const Tensor fed = output_normed(NormSlot::ffn_output, pass.leave(ffn_->forward(ffn_in, pass)));
+  if (ffn_in.shares_memory_with(mixer_in)) ffn_in = Tensor();
+  Tensor mixed;
+  Tensor fed;
+  {
+    const Tensor entered = pass.enter(mixer_in);
+    const Tensor ffn_entered = ffn_in.defined() ? pass.enter(ffn_in) : entered;
+    mixed = output_normed(NormSlot::mixer_output, pass.leave(mixer_->forward(entered, pass, cache)));
+    fed = output_normed(NormSlot::ffn_output, pass.leave(ffn_->forward(ffn_entered, pass)));
+  }
+  if (placement_ == Placement::pre || placement_ == Placement::sandwich) {
+    const auto recompute = [&](const Tensor& y, const NormLayer* norm) {
+      if (norm == nullptr || !y.defined()) return;
+      recompute_in_backward(pass.recompute, y, [norm, x = stream.x.detach()] { return norm->forward(x); });
+    };
+    const bool both = norm(NormSlot::both) != nullptr;
+    recompute(mixer_in, norm(both ? NormSlot::both : NormSlot::mixer));
+    recompute(ffn_in, norm(NormSlot::ffn));
+  }
   stream.branch = branch(ops::add(mixed, fed), pass);
   if (placement_ == Placement::post) stream = {stream.normed(*norm(NormSlot::both)), {}};
 }

@@ -33,6 +33,9 @@ class Layer final : public Module {
   template <class F, class Normed>
   void sublayer(ResidualStream& stream, ForwardContext& pass, arch::NormSlot input, arch::NormSlot output, const F& f,
                 const Normed& f_normed);
+  /// f(norm(residual stream)), where backward computes the norm's output again.
+  template <class F>
+  Tensor recomputing_norm(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass, const F& f);
   void parallel(ResidualStream& stream, ForwardContext& pass, LayerCache* cache);
   /// Cross-attention to an encoder or to neighbours, if this pass has it.
   void cross_sublayer(ResidualStream& stream, ForwardContext& pass, LayerCache* cache);
