@@ -110,6 +110,11 @@ double mixing(const ShortConv& m, int64_t /*length*/, int64_t d_model) {
 double mixing(const RgLru& m, int64_t /*length*/, int64_t /*d_model*/) {
   return static_cast<double>(*m.width) * (2 * static_cast<double>(m.conv) + 10);
 }
+/// FLOPs per state element: decay 1, update 2, output 2.
+double mixing(const Lightning& m, int64_t /*length*/, int64_t /*d_model*/) {
+  const auto width = static_cast<double>(*m.head_dim);
+  return static_cast<double>(m.n_heads) * width * (5 * width + 2);
+}
 double mixing(const AttentionMamba2& m, int64_t length, int64_t d_model) {
   return mixing(m.attention, length, d_model) + mixing(m.mamba2, length, d_model);
 }

@@ -136,6 +136,14 @@ void add(WeightList& list, const RgLru& m, int64_t d_model) {
   list.linear("mixer.out", "lru out", d_model, *m.width, true);
 }
 
+void add(WeightList& list, const Lightning& m, int64_t d_model) {
+  const int64_t width = m.n_heads * *m.head_dim;
+  for (const char* part : {"q", "k", "v"}) list.linear(str("mixer.", part), part, width, d_model, false);
+  list.linear("mixer.gate", "output gate", width, d_model, false);
+  list.norm("mixer.norm", "output norm", RmsNorm{.eps = m.norm_eps}, width);
+  list.linear("mixer.o", "o", d_model, width, false);
+}
+
 void add(WeightList& list, const AttentionMamba2& m, int64_t d_model) {
   add(list, m.attention, d_model);
   add(list, m.mamba2, d_model);

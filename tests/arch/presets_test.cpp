@@ -121,6 +121,7 @@ TEST(Presets, parametersAreThePublishedNumbers) {
       {"minitron-4b", 4190509056},
       {"granite-3.0-2b", 2533531648},
       {"palm-8b", 8632012800},
+      {"minimax-text-01", 456089655296},
   };
   for (const auto& [name, total] : published) {
     EXPECT_EQ(count_parameters(resolve(load_preset(name))).total, total) << name;

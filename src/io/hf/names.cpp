@@ -56,6 +56,7 @@ bool applies(const NameEntry& entry, const Place& place) {
   if (entry.when == When::always || place.block == nullptr) return entry.when == When::always;
   if (entry.when == When::plain_ffn) return std::holds_alternative<arch::PlainFfn>(place.block->ffn);
   if (entry.when == When::gated_ffn) return std::holds_alternative<arch::GatedFfn>(place.block->ffn);
+  if (entry.when == When::no_attention) return arch::attention_of(place.block->mixer) == nullptr;
   const bool parallel = std::holds_alternative<arch::ParallelWiring>(place.block->wiring);
   return parallel == (entry.when == When::parallel);
 }
@@ -65,10 +66,16 @@ int64_t head_dim_of(const Place& place) {
   return a == nullptr ? 1 : *a->head_dim;
 }
 
+int64_t kv_heads_of(const Place& place) {
+  if (place.block == nullptr) return 1;
+  if (const auto* a = arch::attention_of(place.block->mixer)) return *a->n_kv_heads;
+  const auto* lightning = std::get_if<arch::Lightning>(&place.block->mixer);
+  return lightning == nullptr ? 1 : lightning->n_heads;
+}
+
 int64_t groups_of(const NameEntry& entry, const Place& place, int64_t rows) {
-  const auto* a = place.block == nullptr ? nullptr : arch::attention_of(place.block->mixer);
   switch (entry.rows) {
-    case Rows::kv_heads: return a == nullptr ? 1 : *a->n_kv_heads;
+    case Rows::kv_heads: return kv_heads_of(place);
     case Rows::four: return 4;
     case Rows::single: return rows;
     case Rows::whole: break;

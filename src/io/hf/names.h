@@ -12,7 +12,7 @@ namespace lamina::io::hf {
 /// rows, the first 1/g of b's, …, the second 1/g of a's, and so on.
 enum class Rows : uint8_t {
   whole,     ///< one group: a, then b, …
-  kv_heads,  ///< one group per KV head: its queries, its key, its value
+  kv_heads,  ///< one group per KV head, or per head of linear attention: its queries, its key, its value
   four,      ///< four groups, from training on four devices
   single,    ///< one group per row: rows of a, b, … alternate
 };
@@ -24,7 +24,7 @@ enum class Form : uint8_t {
   per_head,    ///< [heads · head_dim] as [heads, head_dim]
   row,         ///< [n] as [1, n]
 };
-enum class When : uint8_t { always, serial, parallel, plain_ffn, gated_ffn };
+enum class When : uint8_t { always, serial, parallel, plain_ffn, gated_ffn, no_attention };
 
 /// One tensor in a family's files and the Lamina weights it holds.
 ///   hf    "{l}" is the layer; "{e}" the expert, or the head of a per-head norm; "*" matches weight and bias

@@ -1,6 +1,7 @@
 #include "lamina/nn/mixer.h"
 #include "lamina/nn/mixers/attention.h"
 #include "lamina/nn/mixers/attention_mamba2.h"
+#include "lamina/nn/mixers/lightning.h"
 #include "lamina/nn/mixers/mamba.h"
 #include "lamina/nn/mixers/mamba2.h"
 #include "lamina/nn/mixers/mla.h"
@@ -30,6 +31,7 @@ struct MixerMaker {
   Made operator()(const arch::S4d& m) const { return make_s4d(spec.d_model, m, make); }
   Made operator()(const arch::ShortConv& m) const { return make_short_conv(spec.d_model, m, make); }
   Made operator()(const arch::RgLru& m) const { return make_rg_lru(spec.d_model, m, make); }
+  Made operator()(const arch::Lightning& m) const { return make_lightning(spec, m, make); }
   Made operator()(const arch::AttentionMamba2& m) const {
     return make_attention_mamba2(m, (*this)(m.attention), (*this)(m.mamba2));
   }
