@@ -27,4 +27,29 @@ struct Lightning {
   bool operator==(const Lightning&) const = default;
 };
 
+/// The time mixing of RWKV-4. Each projection reads x_t and x_{t−1}, mixed per channel (token shift):
+///   x^k_t = mix_k · x_t + (1 − mix_k) · x_{t−1}, likewise x^v and x^r      out(sigmoid(r(x^r)) · wkv(k(x^k), v(x^v)))
+struct Wkv {
+  static constexpr std::string_view kKind = "wkv";
+  static constexpr std::string_view kDoc =
+      "token shift, then an average of values weighted by exp(key) with a decay per channel, gated (RWKV-4, "
+      "arXiv:2305.13048)";
+  std::optional<int64_t> width;
+  static void visit_fields(auto& self, auto&& field) {
+    field("width", self.width, "channels of keys, values and gates; default d_model");
+  }
+  bool operator==(const Wkv&) const = default;
+};
+
+/// The channel mixing of RWKV-4: a feed-forward that reads the previous position, too, and is therefore a mixer.
+///   sigmoid(r(x^r)) · v(relu(k(x^k))²)      with x^k and x^r as in Wkv
+struct ChannelMix {
+  static constexpr std::string_view kKind = "channel_mix";
+  static constexpr std::string_view kDoc =
+      "token shift, then a feed-forward with squared ReLU and a sigmoid gate (RWKV-4, arXiv:2305.13048)";
+  std::optional<int64_t> d_ff;
+  static void visit_fields(auto& self, auto&& field) { field("d_ff", self.d_ff, "inner width; default 4 · d_model"); }
+  bool operator==(const ChannelMix&) const = default;
+};
+
 }  // namespace lamina::arch

@@ -55,6 +55,7 @@ const std::vector<Page>& pages() {
         {"short-conv", "Gated short convolution", {block + "mixer(short_conv)"}},
         {"rg-lru", "Real-gated LRU", {block + "mixer(rg_lru)"}},
         {"lightning", "Lightning attention", {block + "mixer(lightning)"}},
+        {"wkv", "WKV and channel mixing", {block + "mixer(wkv)", block + "mixer(channel_mix)"}},
         {"attention-mamba2", "Attention beside Mamba-2", {block + "mixer(attention_mamba2)"}},
         {"ffn", "Feed-forward", {block + "ffn(gated)", block + "ffn(plain)", block + "ffn(none)"}},
         {"activation",

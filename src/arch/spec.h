@@ -20,7 +20,8 @@ struct NoMixer {
 };
 
 /// A layer that moves information between positions.
-using Mixer = std::variant<Attention, Mla, Mamba, Mamba2, S4d, ShortConv, RgLru, AttentionMamba2, Lightning, NoMixer>;
+using Mixer = std::variant<Attention, Mla, Mamba, Mamba2, S4d, ShortConv, RgLru, AttentionMamba2, Lightning, Wkv,
+                           ChannelMix, NoMixer>;
 
 struct SerialWiring {
   static constexpr std::string_view kKind = "serial";

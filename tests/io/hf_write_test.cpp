@@ -87,6 +87,7 @@ constexpr Case kCases[] = {
     {"lfm2-tiny", "lfm2"},
     {"recurrent-gemma-tiny", "recurrent_gemma"},
     {"minimax-tiny", "minimax"},
+    {"rwkv-4-tiny", "rwkv"},
 };
 INSTANTIATE_TEST_SUITE_P(All, HfPreset, ::testing::ValuesIn(kCases), [](const auto& test) {
   std::string name = test.param.preset;

@@ -50,10 +50,64 @@ std::vector<arch::Lightning> lightnings() {
   return {{.n_heads = 2}, {.n_heads = 1, .head_dim = 5, .slower_with_depth = false, .chunk = 3}};
 }
 
+/// x_t · mix + x_{t−1} · (1 − mix).
+template <class S>
+Array<S> shifted(const Weights<S>& w, const char* mix, const Array<S>& x) {
+  const Array<S>& m = w.at(mix);
+  const int64_t width = x.dim(2);
+  Array<S> y(x.shape);
+  for (int64_t at = 0; at < y.numel(); ++at) {
+    const S before = at / width % x.dim(1) == 0 ? S(0) : x[at - width];
+    y[at] = x[at] * m[at % width] + before * (S(1) - m[at % width]);
+  }
+  return y;
+}
+
+struct WkvOracle {
+  template <class S>
+  Array<S> operator()(const Weights<S>& w, const Array<S>& x) const {
+    using std::exp;
+    const int64_t seq = x.dim(1);
+    const Array<S> k = plain::linear(w, "mixer.k", shifted(w, "mixer.mix_k", x));
+    const Array<S> v = plain::linear(w, "mixer.v", shifted(w, "mixer.mix_v", x));
+    const Array<S> r = plain::linear(w, "mixer.r", shifted(w, "mixer.mix_r", x));
+    const int64_t width = k.dim(2);
+    Array<S> y(k.shape);
+    for (int64_t at = 0; at < y.numel(); ++at) {
+      const int64_t c = at % width;
+      S weight = exp(w.at("mixer.first")[c] + k[at]);
+      S above = weight * v[at];
+      S below = weight;
+      for (int64_t back = 1; back <= at / width % seq; ++back) {
+        const int64_t past = at - back * width;
+        weight = exp(k[past] - S(static_cast<double>(back - 1)) * exp(w.at("mixer.decay")[c]));
+        above += weight * v[past];
+        below += weight;
+      }
+      y[at] = plain::sigmoid(r[at]) * above / below;
+    }
+    return plain::linear(w, "mixer.o", y);
+  }
+};
+
+struct ChannelMixOracle {
+  template <class S>
+  Array<S> operator()(const Weights<S>& w, const Array<S>& x) const {
+    Array<S> k = plain::linear(w, "mixer.k", shifted(w, "mixer.mix_k", x));
+    for (int64_t i = 0; i < k.numel(); ++i) k[i] = k[i] > S(0) ? k[i] * k[i] : S(0);
+    const Array<S> gate = plain::linear(w, "mixer.r", shifted(w, "mixer.mix_r", x));
+    Array<S> y = plain::linear(w, "mixer.v", k);
+    for (int64_t i = 0; i < y.numel(); ++i) y[i] = y[i] * plain::sigmoid(gate[i]);
+    return y;
+  }
+};
+
 BlockPart linear_part(const arch::Mixer& mixer) { return BlockPart(one_block(kLinearWidth, mixer, arch::NoFfn{})); }
 
 TEST(LinearAttention, HasTheListedWeights) {
   for (const auto& m : lightnings()) expect_listed_weights(linear_part(m));
+  expect_listed_weights(linear_part(arch::Wkv{.width = 10}));
+  expect_listed_weights(linear_part(arch::ChannelMix{}));
 }
 
 TEST(LinearAttention, ForwardAndGradientsAreThoseOfTheFormulas) {
@@ -61,11 +115,17 @@ TEST(LinearAttention, ForwardAndGradientsAreThoseOfTheFormulas) {
     const BlockPart part = linear_part(m);
     expect_as_oracle(part, {2, 7, kLinearWidth}, LightningOracle{std::get<arch::Lightning>(part.block().mixer)});
   }
+  for (const auto& m : {arch::Wkv{}, arch::Wkv{.width = 10}}) {
+    expect_as_oracle(linear_part(m), {2, 7, kLinearWidth}, WkvOracle{});
+  }
+  expect_as_oracle(linear_part(arch::ChannelMix{.d_ff = 9}), {2, 7, kLinearWidth}, ChannelMixOracle{});
 }
 
 TEST(LinearAttention, CachedStepsEqualTheFullForward) {
   std::vector<arch::Mixer> mixers;
   for (const auto& m : lightnings()) mixers.emplace_back(m);
+  mixers.emplace_back(arch::Wkv{.width = 10});
+  mixers.emplace_back(arch::ChannelMix{});
   for (const auto& mixer : mixers) {
     const BlockPart part = linear_part(mixer);
     expect_cached_equals_full(part, part.input({2, 11, kLinearWidth}));
@@ -102,6 +162,10 @@ TEST(LinearAttention, CachesHoldWhatThePlanCounts) {
   const auto cache = lightning.mixer->make_cache(2, 50, DType::f32, lightning.device);
   EXPECT_EQ(cache->bytes(), 2 * 2 * 3 * 3 * 4);
   EXPECT_FALSE(cache->can_truncate());
+  const BlockPart wkv = linear_part(arch::Wkv{.width = 10});
+  EXPECT_EQ(wkv.mixer->make_cache(2, 50, DType::f32, wkv.device)->bytes(), 2 * (3 * 10 + kLinearWidth) * 4);
+  const BlockPart channels = linear_part(arch::ChannelMix{});
+  EXPECT_EQ(channels.mixer->make_cache(2, 50, DType::f32, channels.device)->bytes(), 2 * kLinearWidth * 4);
 }
 
 }  // namespace

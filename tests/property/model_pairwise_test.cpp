@@ -70,6 +70,8 @@ Factor mixers() {
            {"short conv", {mixer + R"({"kind":"short_conv","conv":3})"}},
            {"lru", {mixer + R"({"kind":"rg_lru","blocks":4})"}},
            {"lightning", {mixer + R"({"kind":"lightning","n_heads":4,"chunk":4})"}},
+           {"wkv", {mixer + R"({"kind":"wkv"})"}},
+           {"channel mix", {mixer + R"({"kind":"channel_mix","d_ff":24})"}},
            {"attention beside mamba2",
             {mixer +
              R"({"kind":"attention_mamba2","attention":{"n_heads":4,"n_kv_heads":2},)"

@@ -87,6 +87,8 @@ void add_mixer(const RgLru& m, LayerShape& shape) { shape.ssm_width = static_cas
 void add_mixer(const Lightning& m, LayerShape& shape) {
   shape.ssm_width = static_cast<double>(m.n_heads) * static_cast<double>(*m.head_dim);
 }
+void add_mixer(const Wkv& m, LayerShape& shape) { shape.ssm_width = static_cast<double>(*m.width); }
+void add_mixer(const ChannelMix& m, LayerShape& shape) { shape.ssm_width = static_cast<double>(*m.d_ff); }
 void add_mixer(const AttentionMamba2& m, LayerShape& shape) {
   add_mixer(m.attention, shape);
   add_mixer(m.mamba2, shape);
