@@ -30,7 +30,12 @@ std::vector<std::string> names_with_spec() {
 
 /// Whether a file may hold the tensor although it follows from the configuration: the decay tables of lightning
 /// attention. They are not read, and not written.
-bool is_decay_table(const std::string& name) { return name.ends_with(".slope_rate") || name.ends_with("_decay"); }
+bool is_decay_table(const std::string& name) {
+  for (const char* end : {".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay"}) {
+    if (name.ends_with(end)) return true;
+  }
+  return false;
+}
 
 /// The tensors of all of a folder's files that are not derived.
 Contents stored_in(const std::string& folder) {
