@@ -87,7 +87,7 @@ struct ForwardContext {
 
   /// Receives intermediate results, if set. Only in passes over whole sequences, without a cache.
   ForwardObserver* observer = nullptr;
-  int64_t layer = 0;  ///< index of the layer that runs, for the observer
+  int64_t layer = 0;  ///< index of the layer that runs
 
   bool training = false;
   DropoutRates dropout;

@@ -13,6 +13,7 @@ Layer::Layer(const arch::ArchSpec& spec, const arch::Block& block, const Paramet
     : placement_(block.placement),
       parallel_(std::holds_alternative<arch::ParallelWiring>(block.wiring)),
       residual_scale_(block.residual_scale),
+      skip_scale_(block.skip_scale),
       mixer_(make_mixer(spec, block, make.at("mixer"), positions)),
       ffn_(make_ffn(spec, block, make.at("ffn"))) {
   for (const NormSlot slot : arch::norm_slots(block)) {
@@ -42,9 +43,10 @@ Tensor Layer::output_normed(NormSlot slot, const Tensor& x) const {
   return found == nullptr ? x : found->forward(x);
 }
 
-Tensor Layer::branch(Tensor output, ForwardContext& pass) const {
+void Layer::add(ResidualStream& stream, Tensor output, ForwardContext& pass) const {
   output = pass.drop(output, pass.dropout.residual);
-  return residual_scale_ == 1.0 ? output : ops::scale(output, residual_scale_);
+  if (skip_scale_ != 1.0) stream.x = ops::scale(stream.x, skip_scale_);
+  stream.branch = residual_scale_ == 1.0 ? output : ops::scale(output, residual_scale_);
 }
 
 template <class F>
@@ -72,7 +74,7 @@ void Layer::sublayer(ResidualStream& stream, ForwardContext& pass, NormSlot inpu
     out = f(stream.value());
   }
   if (norm(output) != nullptr) out = ops::sum_of_parts(out, stream.x);
-  stream.branch = branch(output_normed(output, out), pass);
+  add(stream, output_normed(output, out), pass);
   if (placement_ == Placement::post) stream = {stream.normed(*norm(input)), {}};
 }
 
@@ -107,7 +109,7 @@ void Layer::parallel(ResidualStream& stream, ForwardContext& pass, LayerCache* c
     recompute(mixer_in, norm(both ? NormSlot::both : NormSlot::mixer));
     recompute(ffn_in, norm(NormSlot::ffn));
   }
-  stream.branch = branch(ops::add(mixed, fed), pass);
+  add(stream, ops::add(mixed, fed), pass);
   if (placement_ == Placement::post) stream = {stream.normed(*norm(NormSlot::both)), {}};
 }
 
