@@ -10,8 +10,8 @@ namespace lamina::arch {
 Plan make_plan(const std::string& name, const ArchSpec& resolved, PlanOptions options) {
   constexpr int64_t kMost = int64_t{1} << 31;
   if (options.length == 0) options.length = std::min<int64_t>(resolved.context, 4096);
-  LAMINA_CHECK(options.batch >= 1 && options.batch < kMost, "batch ", options.batch, "; expected 1 or more");
-  LAMINA_CHECK(options.length >= 1 && options.length < kMost, "length ", options.length, "; expected 1 or more");
+  LAMINA_CHECK(options.batch >= 1 && options.batch < kMost, "batch ", options.batch, "; expected 1 to ", kMost - 1);
+  LAMINA_CHECK(options.length >= 1 && options.length < kMost, "length ", options.length, "; expected 1 to ", kMost - 1);
   const auto* learned = std::get_if<LearnedPosition>(&resolved.position);
   LAMINA_CHECK(learned == nullptr || options.length <= *learned->length, "length ", options.length, " exceeds the ",
                *learned->length, " learned positions; use a shorter length or set position.length");

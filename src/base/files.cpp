@@ -156,6 +156,8 @@ void clear_leftovers(const std::string& target) {
 }
 
 NewFile::NewFile(const std::string& target) : target_(target) {
+  // Renaming would replace the device itself, such as /dev/stdout.
+  LAMINA_CHECK(!is_pipe(target), target, ": is a pipe or device; expected the name of a regular file");
   for (int attempt = 0; descriptor_ < 0; ++attempt) {
     name_ = str(target, ".", ::getpid(), "-", attempt, ".tmp");
     descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -241,6 +243,12 @@ std::string read_text(const std::string& path) {
 }
 
 void write_text(const std::string& path, const std::string& text) {
+  if (is_pipe(path)) {
+    std::ofstream pipe(path, std::ios::binary);
+    pipe << text << std::flush;
+    LAMINA_CHECK(pipe.good(), path, ": cannot be written; check the permissions and that somebody reads the pipe");
+    return;
+  }
   NewFile file(path);
   file.write(text);
   file.publish();

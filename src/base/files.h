@@ -65,7 +65,7 @@ bool is_pipe(const std::string& path);
 std::string read_pipe(const std::string& path);
 /// Reads a small regular file. More than 64 MiB is an Error; so is a pipe, which could block forever.
 std::string read_text(const std::string& path);
-/// Writes the file atomically, through a NewFile.
+/// Writes the file atomically, through a NewFile. A pipe or device, such as /dev/stdout, is written directly.
 void write_text(const std::string& path, const std::string& text);
 
 }  // namespace lamina

@@ -56,11 +56,22 @@ double log_slope(const std::vector<LengthRow>& rows, double LengthRow::*y) {
   return covariance / variance;
 }
 
-LengthRow measure(const BenchLengthArguments& arguments, int64_t length) {
+/// from, 2 from, 4 from, … up to `to`.
+std::vector<int64_t> lengths_of(const BenchLengthArguments& arguments) {
+  std::vector<int64_t> lengths{arguments.from};
+  while (lengths.back() <= arguments.to / 2) lengths.push_back(2 * lengths.back());
+  return lengths;
+}
+
+/// The resolved architecture with a context of `length` tokens.
+arch::ArchSpec spec_for(const BenchLengthArguments& arguments, int64_t length) {
   std::vector<std::string> overrides = arguments.overrides;
   overrides.push_back(str("context=", length));
-  const arch::ArchSpec spec =
-      arch::resolve(arch::with_overrides(arch::load_arch(arguments.name), overrides), arguments.name);
+  return arch::resolve(arch::with_overrides(arch::load_arch(arguments.name), overrides), arguments.name);
+}
+
+LengthRow measure(const BenchLengthArguments& arguments, int64_t length) {
+  const arch::ArchSpec spec = spec_for(arguments, length);
   const Device device = arguments.device.open();
   const int64_t source = spec.encoder ? length : 0;
   const bool bf16 = arguments.dtype == "bf16";
@@ -111,15 +122,16 @@ void print_json(const BenchLengthArguments& arguments, const std::vector<LengthR
 void run(const BenchLengthArguments& arguments) {
   LAMINA_CHECK(arguments.dtype == "f32" || arguments.dtype == "bf16", "--dtype ", arguments.dtype,
                ": expected f32 or bf16");
-  LAMINA_CHECK(arguments.to >= 2 * arguments.from, "--from ", arguments.from, " --to ", arguments.to,
+  LAMINA_CHECK(arguments.to / 2 >= arguments.from, "--from ", arguments.from, " --to ", arguments.to,
                ": expected --to to be at least twice --from");
+  spec_for(arguments, lengths_of(arguments).back());  // throws before anything is printed
   std::vector<LengthRow> rows;
   if (!arguments.json) {
     std::printf("%s: %s of %lld rows, %s, %s\n%10s %12s %12s %12s\n", arguments.name.c_str(),
                 arguments.forward ? "forward passes" : "training steps", static_cast<long long>(arguments.batch),
                 arguments.dtype.c_str(), describe(arguments.device.open()).c_str(), "length", "ms", "us/token", "MB");
   }
-  for (int64_t length = arguments.from; length <= arguments.to; length *= 2) {
+  for (const int64_t length : lengths_of(arguments)) {
     const LengthRow row = rows.emplace_back(measure(arguments, length));
     if (arguments.json) continue;
     std::printf("%10lld %12.2f %12.3f %12.1f\n", static_cast<long long>(length), row.seconds * 1e3,
@@ -160,7 +172,8 @@ void add_bench_length(CLI::App& bench) {
       ->check(at_least(1));
   command->add_flag("--forward", arguments->forward, "Only forward passes, without gradients");
   command->add_option("--max-slope", arguments->max_slope, "Fail if a slope is larger; 0: never")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(between(0, std::numeric_limits<double>::max()));
   arguments->device.add_to(*command);
   command->add_option("--dtype", arguments->dtype, "Type of weights and activations: f32 or bf16")
       ->capture_default_str();

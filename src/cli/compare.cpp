@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -204,7 +205,7 @@ void add_compare(CLI::App& program) {
       ->take_all();
   command->add_option("--data", arguments->data,
                       "Training text: short for --set data.train=FILE (default: a synthetic play)");
-  command->add_option("--steps", arguments->steps, "Updates per run: short for --set steps=N");
+  command->add_option("--steps", arguments->steps, "Updates per run: short for --set steps=N")->check(at_least(1));
   command->add_option("--seeds", arguments->seeds, "Number of seeds, or a list: 3 or 1,2,7")->delimiter(',');
   command->add_option("--set", arguments->overrides, "Change the recipe: path=value, as in lamina train; repeatable")
       ->allow_extra_args(false)
@@ -215,7 +216,8 @@ void add_compare(CLI::App& program) {
       ->add_option("--scaling", arguments->scaling,
                    "Fit loss = E + A · size^-alpha to at least three sizes: parameters or compute (training FLOPs)")
       ->check(CLI::IsMember({"parameters", "compute"}));
-  command->add_option("--target", arguments->target, "Target loss of the columns steps and seconds to target");
+  command->add_option("--target", arguments->target, "Target loss of the columns steps and seconds to target")
+      ->check(between(0, std::numeric_limits<double>::max(), /*above_low=*/true));
   command
       ->add_option("--learning-rates", arguments->learning_rates,
                    "Learning rates of a short sweep for the highest stable one, ascending: 1e-3,3e-3,1e-2")
@@ -232,13 +234,16 @@ void add_compare(CLI::App& program) {
       ->add_option("--tune-seeds", arguments->tuning_seeds,
                    "Seeds of the tuning runs; none may be a seed of the study (default: 101)")
       ->delimiter(',');
-  command->add_option("--margin", arguments->margin,
-                      "Largest relative difference that counts as none (default: 0.005, 0.5 % of the loss)");
+  command
+      ->add_option("--margin", arguments->margin,
+                   "Largest relative difference that counts as none (default: 0.005, 0.5 % of the loss)")
+      ->check(between(0, 1, /*above_low=*/true));
   command->add_flag("--no-decode", arguments->no_decode, "Do not measure generation speed");
   command->add_flag("--keep-weights", arguments->keep_weights, "Keep checkpoints in the run folders");
-  command->add_option("--jobs", arguments->jobs, "Concurrent runs (default: one per core)");
+  command->add_option("--jobs", arguments->jobs, "Concurrent runs; 0: one per core (default)")->check(at_least(0));
   command->add_option("--device", arguments->device, "Training device: cpu (default), cuda or cuda:N");
-  command->add_option("--threads", arguments->threads, "Threads per run (default: cores / jobs)");
+  command->add_option("--threads", arguments->threads, "Threads per run; 0: cores / jobs (default)")
+      ->check(at_least(0));
   command->add_option("--out", arguments->out, "The study's folder (default: studies/NAME)");
   add_columns_option(*command, arguments->columns);
   command->add_flag("--no-train", arguments->no_train,

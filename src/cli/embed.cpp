@@ -8,6 +8,7 @@
 #include "lamina/base/files.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
+#include "lamina/cli/progress_line.h"
 #include "lamina/cli/text_input.h"
 #include "lamina/cli/usage.h"
 #include "lamina/infer/load.h"
@@ -75,6 +76,7 @@ void run(EmbedArguments& arguments) {
   std::vector<std::vector<text::TokenId>> ids;
   for (const std::string& text : texts) ids.push_back(infer::embedding_ids(tokenizer, text, context, &unknown));
   report_unknown("text", unknown);
+  arguments.options.progress = progress_of("embedding", count_of_tokens);
   const auto vectors = infer::embed(*model.model, ids, arguments.options);
   if (arguments.out.empty()) {
     print_lines(ids, vectors);

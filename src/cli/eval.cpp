@@ -111,6 +111,8 @@ Row evaluate_by_objective(const EvalArguments& arguments, const std::optional<st
   ObjectiveChoice choice = arguments.objective;
   choice.context = arguments.options.context;
   const bool pairs = text && model.model->spec().encoder && is_json_lines(arguments.data);
+  LAMINA_CHECK(!pairs || (arguments.tokens == 0 && choice.context == 0), arguments.data,
+               ": pairs of source and target are measured whole; leave out --tokens and --context");
   choice.progress = progress_of(str(path, " ", weights), pairs ? arch::short_bytes : count_of_tokens);
   Reading reading;
   ObjectiveResult measured;
@@ -130,6 +132,8 @@ Row evaluate(const EvalArguments& arguments, const std::optional<std::string>& t
   const infer::LoadedModel model = infer::load_model(
       path, device, {arguments.tokenizer, nn::parse_weight_formats(weights), /*fingerprint=*/false, parallel});
   if (needs_objective(model.model->spec())) return evaluate_by_objective(arguments, text, path, weights, model);
+  LAMINA_CHECK(arguments.objective.objective.empty(), path,
+               ": is a decoder, which predicts the next token; leave out --objective");
   const Reading reading = read_data(arguments, text, model);
   report_unknown(arguments.data, reading.unknown);
   infer::EvaluateOptions options = arguments.options;
@@ -202,6 +206,9 @@ void run(EvalArguments& arguments) {
   const auto parallel = open_shared_model();
   if (arguments.weights.empty() || arguments.weights.front() != "as-stored") {
     arguments.weights.insert(arguments.weights.begin(), "as-stored");
+  }
+  for (const std::string& model : arguments.models) {  // before anything is measured
+    LAMINA_CHECK(path_exists(model), model, ": is not there; give a model's folder, a run's, or a llama2.c file");
   }
   arguments.data = validation_tokens_of(arguments.data);
   std::optional<std::string> text;  // read once: a pipe cannot be read again

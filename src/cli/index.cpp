@@ -3,9 +3,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "lamina/arch/plan.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/progress_line.h"
+#include "lamina/cli/stop_signal.h"
 #include "lamina/cli/usage.h"
 #include "lamina/data/sources.h"
 #include "lamina/infer/text_vectors.h"
@@ -34,11 +36,12 @@ struct IndexArguments {
 
 /// Adds all documents. A line of a JSON lines file is named FILE:LINE.
 int64_t add_sources(const IndexArguments& arguments, search::IndexUpdate& update, const Threads& threads) {
+  catch_stop_signals("\nstopping: temporary files are removed; once more stops at once\n", WaitingReads::fail);
   data::SourceOptions reading = arguments.reading;
   reading.input = &std::cin;
+  reading.on_pipe = [](int64_t) { throw_if_stopped(); };
   const data::Sources sources(arguments.sources, reading);
-  const auto progress =
-      progress_of("indexing", [](double bytes) { return str(static_cast<int64_t>(bytes / 1e6), " MB"); });
+  const auto progress = progress_of("indexing", arch::short_bytes);
   std::string document;
   int64_t documents = 0;
   sources.each([&](const data::Piece& piece) {
@@ -55,9 +58,11 @@ int64_t add_sources(const IndexArguments& arguments, search::IndexUpdate& update
 
 void print_state(const std::string& folder) {
   const search::Index index = search::Index::open(folder);
-  std::printf("%s: %lld documents, %lld passages, %zu segments, %.1f MB\n", folder.c_str(),
-              static_cast<long long>(index.document_count()), static_cast<long long>(index.passage_count()),
-              index.segments().size(), static_cast<double>(index.bytes()) * 1e-6);
+  const auto counted = [](int64_t n, const char* one) { return str(n, " ", one, n == 1 ? "" : "s"); };
+  std::printf("%s: %s, %s, %s, %s\n", folder.c_str(), counted(index.document_count(), "document").c_str(),
+              counted(index.passage_count(), "passage").c_str(),
+              counted(static_cast<int64_t>(index.segments().size()), "segment").c_str(),
+              arch::short_bytes(static_cast<double>(index.bytes())).c_str());
 }
 
 void build_index(const IndexArguments& arguments) {

@@ -52,32 +52,31 @@ std::vector<text::TokenId> read_ids(const data::TokenFile& file, int64_t begin, 
   return {wide.begin(), wide.end()};
 }
 
-/// Folded words of the documents of a token file, of which the last two are kept: chunks are read in order.
-class DocumentWords {
+/// Passages of the documents around a chunk of a token file. Chunks must be visited in order.
+class OwnPassages {
  public:
-  DocumentWords(const data::TokenFile& file, const infer::ChunkRetriever& retriever)
-      : file_(file), retriever_(retriever) {}
+  OwnPassages(const data::TokenFile& file, const search::Index& index, const infer::ChunkRetriever& retriever)
+      : file_(file), index_(index), retriever_(retriever) {}
 
-  /// Returns them for all documents with a token in [begin, end).
-  std::vector<std::string> of(int64_t begin, int64_t end) {
-    std::vector<std::string> all;
+  /// Moves to the documents with a token in [begin, end).
+  void move_to(int64_t begin, int64_t end) {
     const int64_t first = file_.document_of(begin);
-    std::erase_if(words_, [&](const auto& entry) { return entry.first < first; });
+    std::erase_if(documents_, [&](const auto& entry) { return entry.first < first; });
     for (int64_t d = first; d < file_.document_count() && file_.document_start(d) < end; ++d) {
-      const auto [found, is_new] = words_.try_emplace(d);
-      if (is_new) {
-        const auto ids = read_ids(file_, file_.document_start(d), file_.document_start(d + 1));
-        found->second = infer::folded_words(retriever_.text_of(ids));
-      }
-      all.push_back(found->second);
+      if (documents_.contains(d)) continue;
+      const auto ids = read_ids(file_, file_.document_start(d), file_.document_start(d + 1));
+      documents_.emplace(d, infer::PassagesOfText(index_, retriever_.text_of(ids)));
     }
-    return all;
+  }
+  bool has(int64_t row) {
+    return std::any_of(documents_.begin(), documents_.end(), [&](auto& entry) { return entry.second.has(row); });
   }
 
  private:
   const data::TokenFile& file_;
+  const search::Index& index_;
   const infer::ChunkRetriever& retriever_;
-  std::map<int64_t, std::string> words_;
+  std::map<int64_t, infer::PassagesOfText> documents_;
 };
 
 /// Writes the neighbours of every complete chunk of a token file to the same folder.
@@ -97,18 +96,21 @@ void write_neighbours(const NeighboursArguments& arguments, const Retriever& ret
   const infer::ChunkRetriever chunks(
       retriever.index(), [&](const std::string& text, int64_t top) { return retriever.search(text, top); }, *tokenizer,
       sizes);
-  DocumentWords documents(file, chunks);
+  const int64_t count = file.size() / sizes.chunk;
+  LAMINA_CHECK(count > 0, path, ": has ", file.size(), " tokens and no whole chunk of ", sizes.chunk,
+               "; give a smaller --chunk or more text");
+  OwnPassages own(file, retriever.index(), chunks);
+  infer::ChunkRetriever::Excludes excludes;
+  if (arguments.exclude == "document") excludes = [&](int64_t row) { return own.has(row); };
   const std::string target = data::neighbours_path(path);
   data::TokenWriter writer(target, std::max(file.vocab_size(), tokenizer->vocab_size()), file.tokenizer_hash());
   const auto progress = progress_of(target, count_of_tokens);
-  const int64_t count = file.size() / sizes.chunk;
   int64_t without = 0;
   for (int64_t c = 0; c < count; ++c) {
     const int64_t begin = c * sizes.chunk;
-    std::vector<std::string> own;
     // The next chunk sees these neighbours, so its document is excluded, too.
-    if (arguments.exclude == "document") own = documents.of(begin, begin + 2 * sizes.chunk);
-    const std::vector<int64_t> found = chunks.find(read_ids(file, begin, begin + sizes.chunk), own);
+    if (excludes) own.move_to(begin, begin + 2 * sizes.chunk);
+    const std::vector<int64_t> found = chunks.find(read_ids(file, begin, begin + sizes.chunk), excludes);
     without += std::all_of(found.begin(), found.end(), [&](int64_t id) { return id == sizes.padding_token; }) ? 1 : 0;
     const std::vector<int32_t> ids(found.begin(), found.end());
     writer.write(ids);
@@ -139,12 +141,12 @@ void add_index_neighbours(CLI::App& index) {
       ->check(at_least(1));
   command->add_option("--neighbours", arguments->sizes.neighbours, "Neighbours of a chunk, as retrieval.neighbours")
       ->capture_default_str()
-      ->check(at_least(1));
+      ->check(CLI::Range(1, 1024));
   command
       ->add_option("--length", arguments->sizes.length,
                    "Tokens of a neighbour and its continuation, as retrieval.length")
       ->capture_default_str()
-      ->check(at_least(1));
+      ->check(CLI::Range(1, 1 << 20));
   command
       ->add_option("--padding-token", arguments->sizes.padding_token,
                    "Id that fills short neighbours, as retrieval.padding_token")

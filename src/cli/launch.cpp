@@ -124,6 +124,10 @@ void run_launch(const LaunchArguments& arguments) {
         "no command was given; for example: lamina launch --nproc 2 -- train quickstart --data FILE "
         "--set layout.dp=2");
   }
+  const std::string& name = arguments.command.front();
+  if (name != "train" && name != "generate" && name != "eval") {  // several others would overwrite each other's files
+    throw UsageError(str("`", name, "` does not run as several processes; expected train, generate or eval"));
+  }
   catch_stop_signals("\nstopping all processes; once more stops at once\n");
   for (int restart = 0;; ++restart) {
     std::vector<Child> children = start(arguments, restart);
@@ -133,7 +137,8 @@ void run_launch(const LaunchArguments& arguments) {
     const bool again = (code == kRestart || code > 128) && restart < arguments.restarts && !stop_asked();
     for (size_t rank = 0; rank < children.size(); ++rank) {
       const int one = children[rank].code;
-      if (one > 128) std::fprintf(stderr, "lamina: rank %zu was ended by signal %d\n", rank, one - 128);
+      const bool asked = one == 128 + SIGTERM && stop_asked();
+      if (one > 128 && !asked) std::fprintf(stderr, "lamina: rank %zu was ended by signal %d\n", rank, one - 128);
     }
     throw_if_stopped();
     if (!again) throw Stopped{code};
@@ -147,12 +152,13 @@ void add_launch(CLI::App& program) {
   auto arguments = std::make_shared<LaunchArguments>();
   CLI::App* command = program.add_subcommand(
       "launch", "Start a command as several processes of this machine that work together (docs/guides/distributed.md)");
-  command->add_option("--nproc", arguments->processes, "Number of processes")->check(at_least(1))->required();
+  command->add_option("--nproc", arguments->processes, "Number of processes")->check(CLI::Range(1, 1024))->required();
   command
       ->add_option("--restarts", arguments->restarts,
                    "How often to restart all processes after one was lost; a run resumes from its last checkpoint")
       ->check(at_least(0));
-  command->add_option("command", arguments->command, "The command and its options, after --: train quickstart ...");
+  command->add_option("command", arguments->command,
+                      "The command (train, generate or eval) and its options, after --: train quickstart ...");
   command->positionals_at_end();
   command->callback([arguments] { run_launch(*arguments); });
 }

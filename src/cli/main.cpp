@@ -1,7 +1,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <new>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "lamina/base/version.h"
 #include "lamina/cli/commands.h"
@@ -38,6 +40,12 @@ int run(CLI::App& program, int argc, char** argv) {
   } catch (const std::filesystem::filesystem_error& error) {
     std::cerr << "lamina: " << error.path1().string() << ": " << error.code().message()
               << "; check the name and the permissions\n";
+    return ExitCode::kFailure;
+  } catch (const std::bad_alloc&) {
+    std::cerr << "lamina: out of memory; give smaller sizes (such as batch, length or context) or free memory\n";
+    return ExitCode::kFailure;
+  } catch (const std::length_error&) {
+    std::cerr << "lamina: a size is too large for any memory; give smaller numbers\n";
     return ExitCode::kFailure;
   } catch (const std::exception& error) {
     std::cerr << "lamina: " << error.what() << '\n';

@@ -87,8 +87,8 @@ void add_presets(CLI::App& program) {
   shown->add_flag("--resolved", arguments->resolved, "Fill in everything that is derived, and check all rules");
 
   CLI::App* diffed = command->add_subcommand("diff", "Print every value in which two architectures differ, by path");
-  diffed->add_option("a", arguments->a, "A preset, or a file ending in .json")->required();
-  diffed->add_option("b", arguments->b, "Another")->required();
+  diffed->add_option("a", arguments->a, "The first preset, or a file ending in .json")->required();
+  diffed->add_option("b", arguments->b, "The second preset or file")->required();
   diffed->add_flag("--resolved", arguments->resolved, "Compare what they mean: with everything derived filled in");
 
   CLI::App* schema = command->add_subcommand(

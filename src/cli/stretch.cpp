@@ -51,8 +51,8 @@ void add_training(CLI::App& command, StretchArguments& arguments) {
   command.add_option("--set-passkey", options.settings.passkey_set, "Change that recipe: path=value; repeatable")
       ->allow_extra_args(false)
       ->take_all();
-  command.add_option("--jobs", arguments.jobs, "Concurrent runs (default: one per core)");
-  command.add_option("--threads", arguments.threads, "Threads per run (default: cores / jobs)");
+  command.add_option("--jobs", arguments.jobs, "Concurrent runs; 0: one per core (default)")->check(at_least(0));
+  command.add_option("--threads", arguments.threads, "Threads per run; 0: cores / jobs (default)")->check(at_least(0));
   command.add_option("--device", arguments.device, "Training device: cpu, cuda or cuda:N")->capture_default_str();
 }
 

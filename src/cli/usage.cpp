@@ -129,7 +129,7 @@ std::string message_of(const CLI::App& program, const CLI::ParseError& error) {
     if (option != nullptr) message = str(name, " is missing: ", option->get_description());
   }
   for (const std::string& word : program.remaining(/*recurse=*/true)) {
-    if (!word.starts_with("--")) continue;
+    if (!word.starts_with("--") || word == "--") continue;
     std::vector<std::string> names;
     for (const CLI::Option* option : command.get_options()) {
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);

@@ -98,7 +98,8 @@ Prepared encode_sources(const Sources& sources, const text::Tokenizer& tokenizer
   });
   const Prepared result{train.counts(), validation.counts(), tokenizer.vocab_size()};
   LAMINA_CHECK(result.train.tokens > 0, "no text is left to train on: the validation part took all ",
-               result.validation.bytes, " bytes; take a smaller --val-fraction or another --split");
+               result.validation.bytes,
+               " bytes; take a smaller share (--val-fraction, in a recipe data.validation_share) or another --split");
   LAMINA_CHECK(validation_fraction == 0 || result.validation.tokens > 0,
                "the validation part is empty: ", result.train.documents,
                " documents are too few to choose from; use --split tail or each");

@@ -9,10 +9,24 @@ namespace lamina::infer {
 
 using text::TokenId;
 
+namespace {
+
+/// The words of a text with a space before, between and after them.
 std::string folded_words(std::string_view text) {
   std::string words = " ";
   search::each_word(text, [&](const search::Word& word) { words.append(word.folded).push_back(' '); });
   return words;
+}
+
+}  // namespace
+
+PassagesOfText::PassagesOfText(const search::Index& index, std::string_view text)
+    : index_(&index), words_(folded_words(text)) {}
+
+bool PassagesOfText::has(int64_t row) {
+  const auto [found, is_new] = has_.try_emplace(row);
+  if (is_new) found->second = words_.find(folded_words(index_->text(row))) != std::string::npos;
+  return found->second;
 }
 
 ChunkRetriever::ChunkRetriever(const search::Index& index, Search search, const text::Tokenizer& tokenizer,
@@ -52,21 +66,16 @@ std::string ChunkRetriever::neighbour_text(int64_t row) const {
   return text.append(continuation);
 }
 
-std::vector<int64_t> ChunkRetriever::find(std::span<const TokenId> chunk, std::span<const std::string> excluded) const {
+std::vector<int64_t> ChunkRetriever::find(std::span<const TokenId> chunk, const Excludes& excludes) const {
   std::vector<int64_t> found;
   const std::string query = text_of(chunk);
-  const auto is_own = [&](int64_t row) {
-    if (excluded.empty()) return false;
-    const std::string words = folded_words(index_.text(row));
-    return std::any_of(excluded.begin(), excluded.end(),
-                       [&](const std::string& text) { return text.find(words) != std::string::npos; });
-  };
   std::vector<int64_t> rows;
-  for (int64_t asked = excluded.empty() ? neighbours_ : neighbours_ + 8;; asked *= 2) {
+  for (int64_t asked = excludes ? neighbours_ + 8 : neighbours_;; asked *= 8) {
     const std::vector<search::Hit> hits = search_(query, asked);
     rows.clear();
     for (const search::Hit& hit : hits) {
-      if (static_cast<int64_t>(rows.size()) < neighbours_ && !is_own(hit.row)) rows.push_back(hit.row);
+      if (static_cast<int64_t>(rows.size()) == neighbours_) break;
+      if (!excludes || !excludes(hit.row)) rows.push_back(hit.row);
     }
     const bool exhausted = static_cast<int64_t>(hits.size()) < asked;
     if (exhausted || static_cast<int64_t>(rows.size()) == neighbours_) break;

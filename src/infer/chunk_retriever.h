@@ -3,6 +3,8 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "lamina/arch/spec.h"
@@ -14,21 +16,36 @@ namespace lamina::infer {
 /// Token ids [neighbours · length] of the neighbours of a chunk of tokens, for a model with retrieval.
 using NeighboursOf = std::function<std::vector<int64_t>(std::span<const text::TokenId> chunk)>;
 
+/// Tells which passages of an index occur in a text, by their words in a row. Compares each passage once.
+class PassagesOfText {
+ public:
+  /// The index must outlive this.
+  PassagesOfText(const search::Index& index, std::string_view text);
+  bool has(int64_t row);
+
+ private:
+  const search::Index* index_;
+  std::string words_;                      ///< folded, with spaces between and around them
+  std::unordered_map<int64_t, bool> has_;  ///< rows compared so far
+};
+
 /// Finds the neighbours of chunks in an index (RETRO, arXiv:2112.04426). A neighbour is a passage that the chunk's text
 /// finds, followed by its continuation: the next passage of the same document.
 class ChunkRetriever {
  public:
   /// The best passages for a text.
   using Search = std::function<std::vector<search::Hit>(const std::string& query, int64_t top)>;
+  /// Whether a passage must be left out.
+  using Excludes = std::function<bool(int64_t row)>;
 
   /// Index and tokenizer must outlive this.
   ChunkRetriever(const search::Index& index, Search search, const text::Tokenizer& tokenizer,
                  const arch::Retrieval& retrieval);
 
   /// The first tokens of each neighbour, filled with the padding token. If fewer neighbours are found, the others are
-  /// padding. Passages whose words occur in a row in one of the `excluded` texts are left out: with the chunk's own
-  /// document there, a model cannot learn to copy the answer from it. Depends only on its arguments and the index.
-  std::vector<int64_t> find(std::span<const text::TokenId> chunk, std::span<const std::string> excluded = {}) const;
+  /// padding. If `excludes` names the passages of the chunk's own document, a model cannot learn to copy the answer
+  /// from it. Depends only on its arguments and the index.
+  std::vector<int64_t> find(std::span<const text::TokenId> chunk, const Excludes& excludes = {}) const;
 
   /// A passage and its continuation.
   std::string neighbour_text(int64_t row) const;
@@ -44,8 +61,5 @@ class ChunkRetriever {
   int64_t padding_;
   std::vector<int64_t> next_;  ///< by row: the next passage of the same document; -1: none
 };
-
-/// The words of a text as `excluded` of ChunkRetriever::find expects them.
-std::string folded_words(std::string_view text);
 
 }  // namespace lamina::infer

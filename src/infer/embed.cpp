@@ -61,6 +61,8 @@ std::vector<std::vector<float>> embed(nn::Model& model, const std::vector<std::v
                                       const EmbedOptions& options) {
   LAMINA_CHECK(options.batch > 0, "embed: batches of ", options.batch, " texts; expected at least 1");
   std::map<size_t, std::vector<size_t>> by_length;
+  int64_t total = 0;
+  int64_t done = 0;
   for (size_t i = 0; i < texts.size(); ++i) {
     LAMINA_CHECK(!texts[i].empty(), "embed: text ", i + 1, " has no tokens; leave it out");
     for (const text::TokenId id : texts[i]) {
@@ -68,6 +70,7 @@ std::vector<std::vector<float>> embed(nn::Model& model, const std::vector<std::v
                    ", the model has ", model.spec().vocab_size, "; give the tokenizer that it was trained with");
     }
     by_length[texts[i].size()].push_back(i);
+    total += static_cast<int64_t>(texts[i].size());
   }
   std::vector<std::vector<float>> vectors(texts.size());
   for (const auto& [length, members] : by_length) {
@@ -87,6 +90,8 @@ std::vector<std::vector<float>> embed(nn::Model& model, const std::vector<std::v
         vectors[members[begin + r]] =
             pooled(std::span(values).subspan(r * size, size), static_cast<int64_t>(length), width, options);
       }
+      done += static_cast<int64_t>(rows * length);
+      if (options.progress) options.progress(done, total);
     }
   }
   return vectors;

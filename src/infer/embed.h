@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct EmbedOptions {
   Pooling pooling = Pooling::mean;  ///< which hidden states count
   bool normalize = false;           ///< divide by the Euclidean norm
   int64_t batch = 32;               ///< most texts in a forward pass; texts of one length are computed together
+  std::function<void(int64_t done, int64_t total)> progress = {};  ///< called after each pass with numbers of tokens
 };
 
 /// The ids of a text as its model expects them: after BOS or [CLS], and before [SEP] or `</s>` of encoders. At most

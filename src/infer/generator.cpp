@@ -16,13 +16,13 @@ using text::TokenId;
 constexpr int64_t kMaxRows = 256;
 
 void check_prompt(std::span<const TokenId> ids, size_t index, int64_t vocab, int64_t context) {
-  LAMINA_CHECK(!ids.empty(), "generate: prompt ", index,
+  LAMINA_CHECK(!ids.empty(), "generate: prompt ", index + 1,
                " has no tokens; give some text, or a tokenizer that begins with a token of its own");
   for (const TokenId id : ids) {
-    LAMINA_CHECK(id >= 0 && id < vocab, "generate: prompt ", index, " holds token ", id, ", the model has ", vocab,
+    LAMINA_CHECK(id >= 0 && id < vocab, "generate: prompt ", index + 1, " holds token ", id, ", the model has ", vocab,
                  "; give the tokenizer that the model was trained with");
   }
-  LAMINA_CHECK(static_cast<int64_t>(ids.size()) < context, "generate: prompt ", index, " has ", ids.size(),
+  LAMINA_CHECK(static_cast<int64_t>(ids.size()) < context, "generate: prompt ", index + 1, " has ", ids.size(),
                " tokens, the context is ", context, "; shorten the prompt, or give a longer context");
 }
 

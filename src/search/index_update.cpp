@@ -72,9 +72,11 @@ IndexUpdate IndexUpdate::create(const std::string& folder, const IndexSettings& 
                "index: neither BM25 nor vectors; leave out --no-bm25 or give --model");
   (void)chunks_of("", settings.chunks);  // checks the options
   IndexUpdate update;
+  update.manifest_.settings = settings;
+  (void)Manifest::parse(update.manifest_.to_text(),
+                        "the settings of the index");  // throws if it could not be read back
   update.folder_ = folder;
   update.created_ = std::make_unique<NewFolder>(folder, replace);
-  update.manifest_.settings = settings;
   update.builder_ = std::make_unique<SegmentBuilder>();
   return update;
 }

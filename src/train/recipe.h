@@ -31,11 +31,12 @@ struct AdamWChoice {
   double eps = 1e-8;
   double weight_decay = 0.1;
   static void visit_fields(auto& self, auto&& field) {
-    field("lr", self.lr, "learning rate at its highest");
-    field("beta1", self.beta1, "memory of the mean gradient", kBelowOne);
-    field("beta2", self.beta2, "memory of the mean squared gradient", kBelowOne);
-    field("eps", self.eps, "added to the root of the latter");
-    field("weight_decay", self.weight_decay, "of the weights that decay", arch::kNotNegative);
+    field("lr", self.lr, "highest learning rate");
+    field("beta1", self.beta1, "decay rate of the mean gradient", kBelowOne);
+    field("beta2", self.beta2, "decay rate of the mean squared gradient", kBelowOne);
+    field("eps", self.eps, "added to the square root of the mean squared gradient");
+    field("weight_decay", self.weight_decay, "weight decay; see decay_embeddings and decay_vectors",
+          arch::kNotNegative);
   }
   bool operator==(const AdamWChoice&) const = default;
 };
@@ -57,13 +58,13 @@ struct MuonChoice {
   double weight_decay = 0.0;
   AdamWChoice others;
   static void visit_fields(auto& self, auto&& field) {
-    field("lr", self.lr, "learning rate of the matrices");
-    field("momentum", self.momentum, "memory of the gradient", kBelowOne);
-    field("nesterov", self.nesterov, "look one update ahead");
-    field("iterations", self.iterations, "of the orthogonalisation", arch::Limits{1, 100});
+    field("lr", self.lr, "highest learning rate of the matrices");
+    field("momentum", self.momentum, "momentum coefficient", kBelowOne);
+    field("nesterov", self.nesterov, "Nesterov momentum");
+    field("iterations", self.iterations, "Newton-Schulz iterations per update", arch::Limits{1, 100});
     field("scale", self.scale,
           "factor on a matrix's rate: aspect sqrt(max(1, rows/cols)), match_adamw 0.2·sqrt(max(rows, cols))");
-    field("weight_decay", self.weight_decay, "of the matrices", arch::kNotNegative);
+    field("weight_decay", self.weight_decay, "weight decay of the matrices", arch::kNotNegative);
     field("others", self.others, "AdamW for embeddings, the head, norms and biases");
   }
   bool operator==(const MuonChoice&) const = default;
@@ -77,10 +78,11 @@ struct SgdChoice {
   bool nesterov = false;
   double weight_decay = 0.0;
   static void visit_fields(auto& self, auto&& field) {
-    field("lr", self.lr, "learning rate at its highest");
-    field("momentum", self.momentum, "memory of the gradient; 0: none", kBelowOne);
-    field("nesterov", self.nesterov, "look one update ahead");
-    field("weight_decay", self.weight_decay, "of the weights that decay", arch::kNotNegative);
+    field("lr", self.lr, "highest learning rate");
+    field("momentum", self.momentum, "momentum coefficient; 0: none", kBelowOne);
+    field("nesterov", self.nesterov, "Nesterov momentum");
+    field("weight_decay", self.weight_decay, "weight decay; see decay_embeddings and decay_vectors",
+          arch::kNotNegative);
   }
   bool operator==(const SgdChoice&) const = default;
 };
@@ -103,8 +105,8 @@ struct DataChoice {
     field("train", self.train,
           "a text (.txt, .jsonl or a folder of them) or a token file of `lamina data`; required without a task");
     field("validation", self.validation,
-          "the same, to measure on; default: the end of a text given as train, nothing for a token file");
-    field("validation_share", self.validation_share, "how much of a text is kept back where validation is not given",
+          "validation data, of the same kinds; default: the end of a text given as train, none for a token file");
+    field("validation_share", self.validation_share, "share of a text used for validation if validation is not given",
           kBelowOne);
     field("tokenizer", self.tokenizer,
           "char (characters), char+bytes (characters, and bytes for any other text), byte, bpe:N, wordpiece:N or "
@@ -114,11 +116,11 @@ struct DataChoice {
     field("fit_vocab", self.fit_vocab, "a new architecture's vocab_size becomes the tokenizer's");
     field(
         "order", self.order,
-        "random windows; sequential, one behind another; shuffled, each once in an epoch; packed documents that do not "
-        "see each other");
+        "random: windows at random positions; sequential: one after another; shuffled: each once in an epoch; packed: "
+        "documents end to end that do not attend to each other");
     field("task", self.task, "a synthetic task to learn instead of a text (docs/reference/tasks.md); default none");
-    field("examples", self.examples, "of a task: examples to measure on, and as many longer ones");
-    field("longer", self.longer, "of a task: how many times as long those are; 1: none are measured",
+    field("examples", self.examples, "of a task: number of validation examples, and of longer ones");
+    field("longer", self.longer, "of a task: length of the longer examples, as a multiple of length; 1: none",
           arch::Limits{1, 1024});
     field("neighbours", self.neighbours,
           "of an architecture with retrieval: train with the neighbours that `lamina index neighbours` found, else as "
@@ -133,9 +135,9 @@ struct DropoutChoice {
   double attention = 0.0;
   double residual = 0.0;
   static void visit_fields(auto& self, auto&& field) {
-    field("embedding", self.embedding, "of the embeddings", kBelowOne);
-    field("attention", self.attention, "of attention weights", kBelowOne);
-    field("residual", self.residual, "of every branch before it is added", kBelowOne);
+    field("embedding", self.embedding, "dropout probability of the embeddings", kBelowOne);
+    field("attention", self.attention, "dropout probability of attention weights", kBelowOne);
+    field("residual", self.residual, "dropout probability of every residual branch", kBelowOne);
   }
   bool operator==(const DropoutChoice&) const = default;
 };
@@ -177,37 +179,38 @@ struct Recipe {
   LayoutChoice layout;
   static void visit_fields(auto& self, auto&& field) {
     field("schema", self.schema, "version of this format");
-    field("about", self.about, "one line for people; changes nothing");
+    field("about", self.about, "one-line description; has no effect");
     field("from", self.from,
           "a model to train further, any that `lamina convert` reads, or a run; its architecture comes with it");
-    field("data", self.data, "what is learned");
-    field("objective", self.objective, "what is predicted of a text");
-    field("batch", self.batch, "sequences in a pass");
+    field("data", self.data, "training and validation data");
+    field("objective", self.objective, "training objective");
+    field("batch", self.batch, "sequences in a batch; data-parallel ranks share it");
     field("length", self.length,
-          "tokens in a sequence, of an encoder–decoder source and target together; default 0: the architecture's "
+          "tokens in a sequence (encoder–decoder: source and target together); default 0: the architecture's "
           "context",
           arch::kCount);
-    field("steps", self.steps, "updates of the weights; required");
-    field("accumulation", self.accumulation, "passes whose gradients are averaged for one update");
-    field("optimizer", self.optimizer, "how gradients become updates");
-    field("schedule", self.schedule, "how the learning rate moves");
-    field("clip", self.clip, "largest norm of all gradients together; 0: as they are", arch::kNotNegative);
+    field("steps", self.steps, "number of updates; required");
+    field("accumulation", self.accumulation, "batches whose gradients are averaged for one update");
+    field("optimizer", self.optimizer, "optimizer and its settings");
+    field("schedule", self.schedule, "learning-rate schedule");
+    field("clip", self.clip, "gradient clipping: largest norm of all gradients together; 0: off", arch::kNotNegative);
     field("decay_embeddings", self.decay_embeddings, "weight decay acts on embeddings and the head too");
     field("decay_vectors", self.decay_vectors, "weight decay acts on norms, biases and the like too");
-    field("dropout", self.dropout, "shares of numbers set to 0 while training");
-    field("label_smoothing", self.label_smoothing, "share of the target spread over all tokens", kBelowOne);
+    field("dropout", self.dropout, "dropout probabilities while training");
+    field("label_smoothing", self.label_smoothing, "label smoothing: probability spread over all tokens", kBelowOne);
     field("z_loss", self.z_loss, "factor on log²(sum of exp(logits)), which keeps logits small", arch::kNotNegative);
     field("ema", self.ema,
-          "decay of an average of the weights over the updates, which is then what is evaluated and kept; 0: none",
+          "decay of an exponential moving average of the weights, which is then evaluated and saved; 0: none",
           kBelowOne);
     field("dtype", self.dtype, "f32, or bf16: weights and activations in bf16, with f32 copies of the weights");
-    field("checkpointing", self.checkpointing, "less memory: activations are computed again for the gradients");
-    field("seed", self.seed, "of initial weights, batches and dropout", arch::kCount);
-    field("log_every", self.log_every, "updates between two lines of the log");
-    field("eval_every", self.eval_every, "updates between two evaluations of all validation data; 0: at the end",
+    field("checkpointing", self.checkpointing,
+          "activation checkpointing: recompute activations in backward, which needs less memory");
+    field("seed", self.seed, "random seed of initial weights, batches and dropout", arch::kCount);
+    field("log_every", self.log_every, "updates between two log lines");
+    field("eval_every", self.eval_every, "updates between two evaluations on all validation data; 0: only at the end",
           arch::kCount);
     field("eval_batch", self.eval_batch, "sequences in a pass of the evaluation; default 0: as batch", arch::kCount);
-    field("save_every", self.save_every, "updates between two checkpoints; 0: at the end", arch::kCount);
+    field("save_every", self.save_every, "updates between two checkpoints; 0: only at the end", arch::kCount);
     field("save_in_background", self.save_in_background,
           "training goes on while a checkpoint is written, from a copy in host memory; false: no copy, training waits");
     field("layout", self.layout, "how the run is divided over processes (docs/guides/distributed.md)");

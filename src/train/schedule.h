@@ -15,31 +15,31 @@ inline constexpr arch::Limits kShare{0, 1};
 
 struct CosineSchedule {
   static constexpr std::string_view kKind = "cosine";
-  static constexpr std::string_view kDoc = "half a cosine from the full rate to the last one";
+  static constexpr std::string_view kDoc = "half a cosine from the highest to the final rate";
   int64_t warmup = 100;
   double min_lr_ratio = 0.1;
   static void visit_fields(auto& self, auto&& field) {
     field("warmup", self.warmup, "updates over which the rate rises from 0", arch::kCount);
-    field("min_lr_ratio", self.min_lr_ratio, "what is left of the rate at the end, as a share of it", kShare);
+    field("min_lr_ratio", self.min_lr_ratio, "final rate as a share of the highest", kShare);
   }
   bool operator==(const CosineSchedule&) const = default;
 };
 
 struct LinearSchedule {
   static constexpr std::string_view kKind = "linear";
-  static constexpr std::string_view kDoc = "a straight line from the full rate to the last one";
+  static constexpr std::string_view kDoc = "a straight line from the highest to the final rate";
   int64_t warmup = 100;
   double min_lr_ratio = 0.0;
   static void visit_fields(auto& self, auto&& field) {
     field("warmup", self.warmup, "updates over which the rate rises from 0", arch::kCount);
-    field("min_lr_ratio", self.min_lr_ratio, "what is left of the rate at the end, as a share of it", kShare);
+    field("min_lr_ratio", self.min_lr_ratio, "final rate as a share of the highest", kShare);
   }
   bool operator==(const LinearSchedule&) const = default;
 };
 
 struct ConstantSchedule {
   static constexpr std::string_view kKind = "constant";
-  static constexpr std::string_view kDoc = "the full rate after the warm-up";
+  static constexpr std::string_view kDoc = "the highest rate after the warm-up";
   int64_t warmup = 0;
   static void visit_fields(auto& self, auto&& field) {
     field("warmup", self.warmup, "updates over which the rate rises from 0", arch::kCount);
@@ -51,14 +51,14 @@ struct ConstantSchedule {
 struct WsdSchedule {
   static constexpr std::string_view kKind = "wsd";
   static constexpr std::string_view kDoc =
-      "warm-up, stable, decay: the full rate, then a straight line down at the end";
+      "warm-up, stable, decay: the highest rate, then a straight line down at the end";
   int64_t warmup = 100;
   double decay = 0.2;
   double min_lr_ratio = 0.0;
   static void visit_fields(auto& self, auto&& field) {
     field("warmup", self.warmup, "updates over which the rate rises from 0", arch::kCount);
     field("decay", self.decay, "share of all updates, at the end, over which the rate falls", kShare);
-    field("min_lr_ratio", self.min_lr_ratio, "what is left of the rate at the end, as a share of it", kShare);
+    field("min_lr_ratio", self.min_lr_ratio, "final rate as a share of the highest", kShare);
   }
   bool operator==(const WsdSchedule&) const = default;
 };

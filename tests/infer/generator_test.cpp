@@ -124,7 +124,7 @@ TEST(Generator, EndsForAReasonThatItTells) {
   EXPECT_EQ(asked.finish, Finish::asked);
   EXPECT_EQ(asked.ids, told);
   EXPECT_EQ(asked.ids.size(), 2U);
-  expect_error([&] { generate(model, {prompt, {}}, greedy); }, "prompt 1 has no tokens");
+  expect_error([&] { generate(model, {prompt, {}}, greedy); }, "prompt 2 has no tokens");
   expect_error([&] { generate(model, {{96}}, greedy); }, "holds token 96, the model has 96");
   expect_error([&] { generate(model, {prompt_of(64, 96, 1)}, greedy); }, "has 64 tokens, the context is 64");
   expect_error([&] { generate(model, {prompt}, {.max_tokens = 0}); }, "at least one");

@@ -56,6 +56,7 @@ TEST(Draw, NormsOfOneToNine) {
 TEST(Draw, ActivationsCapsAndVariance) {
   const Drawing activation = draw_activations({Activation::relu, Activation::silu});
   for (const auto& [x, y] : curves(activation).curves[1].points) EXPECT_NEAR(y, x / (1 + std::exp(-x)), 1e-9);
+  EXPECT_NE(lamina::testing::error_of([] { draw_soft_caps({INFINITY}); }).find("expected above 0"), std::string::npos);
   EXPECT_NE(curves(draw_soft_caps({30})).caption.find("100 becomes 29.92"), std::string::npos);
   const Drawing variance = draw_score_variance(64);
   EXPECT_NEAR(curves(variance).curves[0].points.back().second, 64, 8);

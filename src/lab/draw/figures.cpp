@@ -149,9 +149,10 @@ Drawing draw_activations(const std::vector<Activation>& functions) {
 }
 
 Drawing draw_soft_caps(const std::vector<double>& caps) {
+  constexpr double kMostCap = 1e6;
   CurvesDrawing drawing{"Soft caps: c · tanh(z / c)", "z", "capped", {}, ""};
   for (const double cap : caps) {
-    LAMINA_CHECK(cap > 0, "draw: the cap is ", cap, "; expected a positive number");
+    LAMINA_CHECK(cap > 0 && cap <= kMostCap, "draw: the cap is ", cap, "; expected above 0 and at most ", kMostCap);
     drawing.curves.push_back({str("c = ", cap), {}});
     for (const double z : evenly_spaced(-100, 100, 201)) {
       drawing.curves.back().points.emplace_back(z, cap * std::tanh(z / cap));
