@@ -21,10 +21,6 @@ Tensor scattered_ids(const Sizes& sizes, const Device& device) {
   return ids;
 }
 
-void add_share(Context& context, const std::string& what, int64_t bytes, double seconds) {
-  context.add({what, static_cast<double>(bytes) / seconds * 1e-9, context.bandwidth(), "GB/s", "memory bandwidth"});
-}
-
 /// Returns the seconds with all threads and adds a row that compares them with one thread.
 double time_threads(Context& context, const std::string& what,
                     const std::function<std::function<void()>(const Device&)>& prepare) {
@@ -44,7 +40,7 @@ void add_embedding(Context& context, const Sizes& sizes, DType dtype) {
   const double forward = time_threads(context, "embedding forward" + at, [&](const Device& device) {
     return [table = table_on(device), ids = scattered_ids(sizes, device)] { ops::embedding(table, ids); };
   });
-  add_share(context, "embedding forward" + at, 2 * rows, forward);
+  context.add_speed("embedding forward" + at, 2 * rows, forward);
 
   // The gradient of a tied table usually exists already, from the head; then only the rows in use are touched.
   for (const bool accumulate : {false, true}) {
@@ -61,7 +57,7 @@ void add_embedding(Context& context, const Sizes& sizes, DType dtype) {
       };
     });
     const int64_t gradient = 4 * sizes.width * (accumulate ? 2 * std::min(sizes.tokens, sizes.vocab) : sizes.vocab);
-    add_share(context, what, rows + gradient, backward);
+    context.add_speed(what, rows + gradient, backward);
   }
 }
 
@@ -73,7 +69,7 @@ void add_rotary(Context& context, const Shape& shape, DType dtype, ops::RotaryPa
     const Tensor x = Tensor::full(shape, 0.5, dtype, device);
     return [x, tables, pairing] { ops::rotary(x, tables.cos, tables.sin, {.pairing = pairing}); };
   });
-  add_share(context, what, 2 * shape.numel() * static_cast<int64_t>(size_of(dtype)), time);
+  context.add_speed(what, 2 * shape.numel() * static_cast<int64_t>(size_of(dtype)), time);
 }
 
 }  // namespace

@@ -22,14 +22,6 @@ Tensor ramp(const Shape& shape, DType dtype, const Device& device) {
 
 Tensor ramp_like(const Tensor& other) { return ramp(other.shape(), other.dtype(), other.device()); }
 
-void add_share(Context& context, const std::string& what, int64_t bytes, double seconds, double bandwidth,
-               std::optional<double> at_least = std::nullopt) {
-  context.add({what, static_cast<double>(bytes) / seconds * 1e-9, bandwidth, "GB/s", "memory bandwidth", at_least});
-}
-void add_share(Context& context, const std::string& what, int64_t bytes, double seconds) {
-  add_share(context, what, bytes, seconds, context.bandwidth());
-}
-
 void add_norms(Context& context, int64_t rows, int64_t width, bool must_reach) {
   const Tensor x = ramp({rows, width}, DType::f32, context.device());
   const Tensor weight = ramp({width}, DType::f32, context.device());
@@ -53,10 +45,10 @@ void add_norms(Context& context, int64_t rows, int64_t width, bool must_reach) {
   const double layer_forward = seconds[1];
   const double rms_backward = seconds[2];
   const double layer_backward = seconds[3];
-  add_share(context, "rms_norm forward" + at, 2 * x.nbytes(), rms_forward, bandwidth, forward);
-  add_share(context, "layer_norm forward" + at, 2 * x.nbytes(), layer_forward, bandwidth, forward);
-  add_share(context, "rms_norm backward" + at, 3 * x.nbytes(), rms_backward, bandwidth, backward);
-  add_share(context, "layer_norm backward" + at, 3 * x.nbytes(), layer_backward, bandwidth, backward);
+  context.add_speed("rms_norm forward" + at, 2 * x.nbytes(), rms_forward, bandwidth, forward);
+  context.add_speed("layer_norm forward" + at, 2 * x.nbytes(), layer_forward, bandwidth, forward);
+  context.add_speed("rms_norm backward" + at, 3 * x.nbytes(), rms_backward, bandwidth, backward);
+  context.add_speed("layer_norm backward" + at, 3 * x.nbytes(), layer_backward, bandwidth, backward);
   // If both are memory-bound, they take the same time up to measurement noise.
   const double at_most = must_reach ? 1.05 : 1.0;
   context.add({"rms_norm forward" + at, 1e3 * rms_forward, 1e3 * layer_forward, "ms", "layer_norm", {}, at_most});
@@ -67,20 +59,20 @@ void add_norms(Context& context, int64_t rows, int64_t width, bool must_reach) {
 void add_operator(Context& context, const std::string& name, const Tensor& x, const Operator& op) {
   const int64_t out = op(x).nbytes();
   const std::string at = str(" ", x.shape());
-  add_share(context, name + " forward" + at, x.nbytes() + out, context.seconds([&] { op(x); }));
+  context.add_speed(name + " forward" + at, x.nbytes() + out, context.seconds([&] { op(x); }));
   TapedCall back(
       {x}, [&](const std::vector<Tensor>& in) { return std::vector{op(in[0])}; }, ramp_like);
-  add_share(context, name + " backward" + at, 2 * x.nbytes() + out, context.seconds([&] { back.backward(); }));
+  context.add_speed(name + " backward" + at, 2 * x.nbytes() + out, context.seconds([&] { back.backward(); }));
 }
 
 void add_cast(Context& context, DType from, DType to) {
   const Tensor x = ramp({8192, 4096}, from, context.device());
   const int64_t bytes = x.nbytes() + x.numel() * static_cast<int64_t>(size_of(to));
-  add_share(context, str("cast ", from, " to ", to), bytes, context.seconds([&] { x.to(to); }));
+  context.add_speed(str("cast ", from, " to ", to), bytes, context.seconds([&] { x.to(to); }));
 }
 
 /// One call with one thread and with all threads, interleaved.
-void add_threads(Context& context, const std::string& name, const Shape& shape, const Operator& op) {
+void add_thread_gain(Context& context, const std::string& name, const Shape& shape, const Operator& op) {
   const Tensor x = ramp(shape, DType::f32, context.device());
   const Tensor alone = ramp(shape, DType::f32, context.one_thread());
   const auto [one, all] = context.seconds([&] { op(alone); }, [&] { op(x); });
@@ -95,8 +87,8 @@ LAMINA_BENCH_SUITE(norms) {
   add_norms(context, 64, 4096, false);
   add_norms(context, 256, 1024, false);
   const Operator layer = [](const Tensor& in) { return ops::layer_norm(in); };
-  add_threads(context, "layer_norm [16384,4096]", {16384, 4096}, layer);
-  add_threads(context, "layer_norm [256,1024]", {256, 1024}, layer);
+  add_thread_gain(context, "layer_norm [16384,4096]", {16384, 4096}, layer);
+  add_thread_gain(context, "layer_norm [256,1024]", {256, 1024}, layer);
 }
 
 LAMINA_BENCH_SUITE(elementwise) {
@@ -113,10 +105,11 @@ LAMINA_BENCH_SUITE(elementwise) {
     add_cast(context, half, DType::f32);
   }
   Tensor target = ramp({8192, 4096}, DType::f32, context.device());
-  add_share(context, "add_", 3 * x.nbytes(), context.seconds([&] { target.add_(x); }));
-  add_share(context, "transposing copy", 2 * x.nbytes(), context.seconds([&] { x.transpose(0, 1).contiguous(); }));
-  add_threads(context, "gelu", {8192, 4096}, [](const Tensor& in) { return ops::activation(in, Activation::gelu); });
-  add_threads(context, "dropout", {8192, 4096}, [](const Tensor& in) { return ops::dropout(in, 0.1, {1, 2}); });
+  context.add_speed("add_", 3 * x.nbytes(), context.seconds([&] { target.add_(x); }));
+  context.add_speed("transposing copy", 2 * x.nbytes(), context.seconds([&] { x.transpose(0, 1).contiguous(); }));
+  add_thread_gain(context, "gelu", {8192, 4096},
+                  [](const Tensor& in) { return ops::activation(in, Activation::gelu); });
+  add_thread_gain(context, "dropout", {8192, 4096}, [](const Tensor& in) { return ops::dropout(in, 0.1, {1, 2}); });
 }
 
 }  // namespace lamina::bench

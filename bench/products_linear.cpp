@@ -68,7 +68,7 @@ void add_step(Context& context, int64_t in, int64_t out) {
       {what, plain.flops() / times[0] * 1e-9, peak.flops() / 3 / times[2] * 1e-9, "GFLOP/s", "sgemm peak", 0.9});
 }
 
-void add_scaling(Context& context, int64_t rows, int64_t in, int64_t out) {
+void add_linear_threads(Context& context, int64_t rows, int64_t in, int64_t out) {
   Linear on_one(rows, in, out, context.one_thread());
   Linear on_all(rows, in, out, context.device());
   const auto [one, all] = context.seconds([&] { on_one.step(); }, [&] { on_all.step(); });
@@ -108,8 +108,8 @@ LAMINA_BENCH_SUITE(products_linear) {
     add_step(context, in, out);
   }
   add_few_rows(context);
-  add_scaling(context, 3072, 384, 1536);
-  add_scaling(context, 4096, 768, 3072);
+  add_linear_threads(context, 3072, 384, 1536);
+  add_linear_threads(context, 4096, 768, 3072);
 }
 
 }  // namespace lamina::bench

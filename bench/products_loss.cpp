@@ -51,7 +51,7 @@ void add_loss(Context& context, int64_t rows, int64_t width, int64_t classes) {
                std::nullopt, 0.125});
 }
 
-void add_scaling(Context& context, int64_t rows, int64_t width, int64_t classes) {
+void add_loss_threads(Context& context, int64_t rows, int64_t width, int64_t classes) {
   Loss on_one(rows, width, classes, context.one_thread());
   Loss on_all(rows, width, classes, context.device());
   const auto [one, all] = context.seconds([&] { on_one.step(); }, [&] { on_all.step(); });
@@ -64,9 +64,9 @@ void add_scaling(Context& context, int64_t rows, int64_t width, int64_t classes)
 LAMINA_BENCH_SUITE(products_loss) {
   add_loss(context, 2048, 768, 50304);
   add_loss(context, 4096, 384, 8192);
-  add_scaling(context, 2048, 768, 50304);
-  add_scaling(context, 4096, 384, 8192);
-  add_scaling(context, 1024, 384, 16384);
+  add_loss_threads(context, 2048, 768, 50304);
+  add_loss_threads(context, 4096, 384, 8192);
+  add_loss_threads(context, 1024, 384, 16384);
 }
 
 }  // namespace lamina::bench

@@ -65,6 +65,11 @@ Context::BesideMemory Context::beside_memory(std::vector<std::function<void()>> 
 
 void Context::add(Row row) { rows_.push_back(std::move(row)); }
 
+void Context::add_speed(const std::string& what, int64_t bytes, double seconds, double limit,
+                        std::optional<double> at_least) {
+  add({what, static_cast<double>(bytes) / seconds * 1e-9, limit, "GB/s", "memory bandwidth", at_least});
+}
+
 std::vector<Suite>& suites() {
   static std::vector<Suite> all;
   return all;

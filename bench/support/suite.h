@@ -53,6 +53,12 @@ class Context {
   BesideMemory beside_memory(std::vector<std::function<void()>> calls) const;
 
   void add(Row row);
+  /// A row for a memory-bound call: the speed at which `bytes` were read and written, against `limit` GB/s.
+  void add_speed(const std::string& what, int64_t bytes, double seconds, double limit,
+                 std::optional<double> at_least = std::nullopt);
+  void add_speed(const std::string& what, int64_t bytes, double seconds) {
+    add_speed(what, bytes, seconds, bandwidth());
+  }
   const std::vector<Row>& rows() const { return rows_; }
 
  private:

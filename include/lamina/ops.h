@@ -53,3 +53,4 @@
 #include "lamina/ops/ssm/s4d.h"
 #include "lamina/ops/ssm/selective_scan.h"
 #include "lamina/ops/ssm/ssd_scan.h"
+#include "lamina/ops/ssm/wkv.h"

@@ -101,6 +101,7 @@ class BlockDrawing {
     if (branch.norm_before) y = step(centre, y, Diagram::Tone::norm, {norm_});
     std::vector<std::string> lines = branch.lines;
     if (block_.residual_scale != 1.0) lines.push_back(str("x ", block_.residual_scale));
+    if (block_.skip_scale != 1.0) lines.push_back(str("residual x ", block_.skip_scale));
     y = step(centre, y, branch.tone, lines);
     if (branch.norm_after) y = step(centre, y, Diagram::Tone::norm, {norm_});
     return y;

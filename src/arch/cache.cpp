@@ -67,6 +67,21 @@ void describe(const RgLru& m, int64_t /*d_model*/, CacheRow& row) {
   row.constant = static_cast<double>(*m.width) * static_cast<double>(m.conv) + 1;
 }
 
+void describe(const Lightning& m, int64_t /*d_model*/, CacheRow& row) {
+  row.kind = "state";
+  row.constant = static_cast<double>(m.n_heads) * static_cast<double>(*m.head_dim) * static_cast<double>(*m.head_dim);
+}
+
+void describe(const Wkv& m, int64_t d_model, CacheRow& row) {
+  row.kind = "state";
+  row.constant = 3 * static_cast<double>(*m.width) + static_cast<double>(d_model);
+}
+
+void describe(const ChannelMix& /*m*/, int64_t d_model, CacheRow& row) {
+  row.kind = "state";
+  row.constant = static_cast<double>(d_model);
+}
+
 void describe(const AttentionMamba2& m, int64_t d_model, CacheRow& row) {
   describe(m.mamba2, d_model, row);
   describe(m.attention, d_model, row);

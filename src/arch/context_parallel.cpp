@@ -39,6 +39,9 @@ struct ContextCheck {
   void operator()(const S4d& /*m*/) const { recurrent("s4d"); }
   void operator()(const ShortConv& /*m*/) const { recurrent("short_conv"); }
   void operator()(const RgLru& /*m*/) const { recurrent("rg_lru"); }
+  void operator()(const Lightning& /*m*/) const { recurrent("lightning"); }
+  void operator()(const Wkv& /*m*/) const { recurrent("wkv"); }
+  void operator()(const ChannelMix& /*m*/) const { recurrent("channel_mix"); }
   void operator()(const AttentionMamba2& /*m*/) const { recurrent("attention_mamba2"); }
   void operator()(const NoMixer& /*m*/) const {}
   void operator()(const Moe& f) const {

@@ -110,6 +110,18 @@ double mixing(const ShortConv& m, int64_t /*length*/, int64_t d_model) {
 double mixing(const RgLru& m, int64_t /*length*/, int64_t /*d_model*/) {
   return static_cast<double>(*m.width) * (2 * static_cast<double>(m.conv) + 10);
 }
+/// FLOPs per state element: decay 1, update 2, output 2.
+double mixing(const Lightning& m, int64_t /*length*/, int64_t /*d_model*/) {
+  const auto width = static_cast<double>(*m.head_dim);
+  return static_cast<double>(m.n_heads) * width * (5 * width + 2);
+}
+/// FLOPs per channel: three token shifts of 3, and the average: two sums of 3 for the output, two for the state, gate.
+double mixing(const Wkv& m, int64_t /*length*/, int64_t d_model) {
+  return 9 * static_cast<double>(d_model) + 14 * static_cast<double>(*m.width);
+}
+double mixing(const ChannelMix& m, int64_t /*length*/, int64_t d_model) {
+  return 7 * static_cast<double>(d_model) + 2 * static_cast<double>(*m.d_ff);
+}
 double mixing(const AttentionMamba2& m, int64_t length, int64_t d_model) {
   return mixing(m.attention, length, d_model) + mixing(m.mamba2, length, d_model);
 }

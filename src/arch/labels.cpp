@@ -102,6 +102,11 @@ Lines labels(const AttentionMamba2& m) {
   lines.insert(lines.end(), mamba2.begin() + 1, mamba2.end());
   return lines;
 }
+Lines labels(const Lightning& m) {
+  return {"lightning attention", str(m.n_heads, " heads of ", *m.head_dim), "sigmoid gate"};
+}
+Lines labels(const Wkv& m) { return {"wkv", "token shift", str(*m.width, " channels, sigmoid gate")}; }
+Lines labels(const ChannelMix& m) { return {"channel mix", "token shift", str("relu2, d_ff ", *m.d_ff)}; }
 Lines labels(const S4d& m) { return {"diagonal S4", str("state ", m.state)}; }
 Lines labels(const NoMixer& /*m*/) { return {"nothing"}; }
 

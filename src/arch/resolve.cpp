@@ -109,6 +109,15 @@ void fill_mixer(AttentionMamba2& m, const ArchSpec& spec, const Norm& norm) {
 void fill_mixer(RgLru& m, const ArchSpec& spec, const Norm& /*norm*/) {
   if (spec.d_model > 0) fill(m.width, std::optional(spec.d_model));
 }
+void fill_mixer(Lightning& m, const ArchSpec& spec, const Norm& /*norm*/) {
+  if (!m.head_dim && m.n_heads > 0 && spec.d_model % m.n_heads == 0) m.head_dim = spec.d_model / m.n_heads;
+}
+void fill_mixer(Wkv& m, const ArchSpec& spec, const Norm& /*norm*/) {
+  if (spec.d_model > 0) fill(m.width, std::optional(spec.d_model));
+}
+void fill_mixer(ChannelMix& m, const ArchSpec& spec, const Norm& /*norm*/) {
+  if (spec.d_model > 0 && spec.d_model <= kLargest) fill(m.d_ff, std::optional(4 * spec.d_model));
+}
 void fill_mixer(ShortConv& /*m*/, const ArchSpec& /*spec*/, const Norm& /*norm*/) {}
 void fill_mixer(S4d& /*m*/, const ArchSpec& /*spec*/, const Norm& /*norm*/) {}
 void fill_mixer(NoMixer& /*m*/, const ArchSpec& /*spec*/, const Norm& /*norm*/) {}

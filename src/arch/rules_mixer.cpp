@@ -24,6 +24,14 @@ void head_dim_known(const ArchSpec& spec, Findings& findings) {
   });
 }
 
+void linear_heads_known(const ArchSpec& spec, Findings& findings) {
+  for_mixers<Lightning>(spec, [&](const Lightning& m, const std::string& path) {
+    if (!m.head_dim && m.n_heads > 0) {
+      findings.note(path + ".n_heads", str(m.n_heads, " heads do not divide the width of their stack"));
+    }
+  });
+}
+
 void kv_heads_divide(const ArchSpec& spec, Findings& findings) {
   for_mixers<Attention>(spec, [&](const Attention& a, const std::string& path) {
     if (a.n_kv_heads && *a.n_kv_heads > 0 && a.n_heads % *a.n_kv_heads != 0) {
@@ -163,6 +171,8 @@ std::vector<Rule> mixer_rules() {
   return {
       {"head_dim_known", "head_dim is given or n_heads divides d_model", "set head_dim, or use another number of heads",
        head_dim_known},
+      {"linear_heads_known", "head_dim of linear attention is given or n_heads divides d_model",
+       "set head_dim, or use another number of heads", linear_heads_known},
       {"kv_heads_divide", "n_kv_heads divides n_heads", "use n_heads (multi-head), 1 (multi-query) or a divisor",
        kv_heads_divide},
       {"mla_position", "latent attention rotates its rope part or has no position", "use position rope or none",

@@ -4,6 +4,7 @@
 #include "lamina/arch/ffn.h"
 #include "lamina/arch/heads.h"
 #include "lamina/arch/hybrid_mixer.h"
+#include "lamina/arch/linear_attention.h"
 #include "lamina/arch/ssm.h"
 
 namespace lamina::arch {
@@ -19,7 +20,8 @@ struct NoMixer {
 };
 
 /// A layer that moves information between positions.
-using Mixer = std::variant<Attention, Mla, Mamba, Mamba2, S4d, ShortConv, RgLru, AttentionMamba2, NoMixer>;
+using Mixer = std::variant<Attention, Mla, Mamba, Mamba2, S4d, ShortConv, RgLru, AttentionMamba2, Lightning, Wkv,
+                           ChannelMix, NoMixer>;
 
 struct SerialWiring {
   static constexpr std::string_view kKind = "serial";
@@ -52,6 +54,7 @@ struct Block {
   bool mixer_norm = true;
   std::optional<Norm> norm;
   double residual_scale = 1.0;
+  double skip_scale = 1.0;
   static void visit_fields(auto& self, auto&& field) {
     field("repeat", self.repeat, "how often this block is repeated within the pattern");
     field("mixer", self.mixer, "moves information between positions: attention or a state space");
@@ -65,6 +68,7 @@ struct Block {
     field("mixer_norm", self.mixer_norm, "false: no norm before the mixer, for a first block after a normed embedding");
     field("norm", self.norm, "norm of this block; default the model's");
     field("residual_scale", self.residual_scale, "factor on each branch before it is added");
+    field("skip_scale", self.skip_scale, "factor on the residual stream before a branch is added");
   }
   bool operator==(const Block&) const = default;
 };

@@ -194,6 +194,9 @@ struct Check {
   void operator()(const S4d& /*m*/) const { missing("mixer", "s4d"); }
   void operator()(const ShortConv& /*m*/) const { missing("mixer", "short_conv"); }
   void operator()(const RgLru& /*m*/) const { missing("mixer", "rg_lru"); }
+  void operator()(const Lightning& /*m*/) const { missing("mixer", "lightning"); }
+  void operator()(const Wkv& /*m*/) const { missing("mixer", "wkv"); }
+  void operator()(const ChannelMix& /*m*/) const { missing("mixer", "channel_mix"); }
   void operator()(const AttentionMamba2& m) const {
     (*this)(m.attention);
     (*this)(m.mamba2);

@@ -136,6 +136,32 @@ void add(WeightList& list, const RgLru& m, int64_t d_model) {
   list.linear("mixer.out", "lru out", d_model, *m.width, true);
 }
 
+void add(WeightList& list, const Lightning& m, int64_t d_model) {
+  const int64_t width = m.n_heads * *m.head_dim;
+  for (const char* part : {"q", "k", "v"}) list.linear(str("mixer.", part), part, width, d_model, false);
+  list.linear("mixer.gate", "output gate", width, d_model, false);
+  list.norm("mixer.norm", "output norm", RmsNorm{.eps = m.norm_eps}, width);
+  list.linear("mixer.o", "o", d_model, width, false);
+}
+
+void add(WeightList& list, const Wkv& m, int64_t d_model) {
+  for (const char* part : {"k", "v", "r"}) {
+    list.table(str("mixer.mix_", part), "token shift", {d_model});
+    list.linear(str("mixer.", part), part, *m.width, d_model, false);
+  }
+  list.table("mixer.decay", "decay", {*m.width});
+  list.table("mixer.first", "decay", {*m.width});
+  list.linear("mixer.o", "o", d_model, *m.width, false);
+}
+
+void add(WeightList& list, const ChannelMix& m, int64_t d_model) {
+  list.table("mixer.mix_k", "token shift", {d_model});
+  list.table("mixer.mix_r", "token shift", {d_model});
+  list.linear("mixer.k", "channel mix k", *m.d_ff, d_model, false);
+  list.linear("mixer.r", "channel mix r", d_model, d_model, false);
+  list.linear("mixer.v", "channel mix v", d_model, *m.d_ff, false);
+}
+
 void add(WeightList& list, const AttentionMamba2& m, int64_t d_model) {
   add(list, m.attention, d_model);
   add(list, m.mamba2, d_model);

@@ -16,10 +16,12 @@
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/product_peak.h"
+#include "lamina/cli/shared_engine.h"
 #include "lamina/cli/usage.h"
 #include "lamina/infer/engine/load_test.h"
 #include "lamina/infer/load.h"
 #include "lamina/infer/runner/model_runner.h"
+#include "lamina/nn/tensor_parallel.h"
 
 namespace lamina::cli {
 namespace {
@@ -36,7 +38,8 @@ struct EngineArguments {
 };
 
 /// Seconds that the machine needs at least: for the FLOPs at the speed of a large product, and for the bytes at the
-/// speed of reading memory. Weights are read once per step, a sequence's cache once per token of its answer.
+/// speed of reading memory. Weights are read once per step, a sequence's cache once per token of its answer. If several
+/// processes share the model, the floor is that of the first one's part.
 struct EngineFloor {
   double flops = 0;
   double peak = 0;
@@ -49,16 +52,17 @@ double steady_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::unique_ptr<nn::Model> load_for_engine(const EngineArguments& arguments, const Device& device) {
+std::unique_ptr<nn::Model> load_for_engine(const EngineArguments& arguments, const Device& device,
+                                           const std::shared_ptr<const nn::TensorParallel>& ranks) {
   const nn::WeightFormats formats = nn::parse_weight_formats(arguments.weights);
   if (path_exists(arguments.model)) {
     LAMINA_CHECK(arguments.overrides.empty(), "--set with ", arguments.model,
                  ", which has weights: only a preset's values can be changed");
-    return std::move(infer::load_model(arguments.model, device, {{}, formats}).model);
+    return std::move(infer::load_model(arguments.model, device, {{}, formats, false, ranks}).model);
   }
   const arch::ArchSpec spec =
       arch::resolve(arch::with_overrides(arch::load_arch(arguments.model), arguments.overrides), arguments.model);
-  auto model = std::make_unique<nn::Model>(spec, device);
+  auto model = std::make_unique<nn::Model>(spec, device, nn::ModelOptions{.parallel = ranks});
   model->store_weights(formats);
   return model;
 }
@@ -74,13 +78,16 @@ double weight_bytes(infer::Engine& engine, const Device& device) {
   return static_cast<double>(device.work().bytes);
 }
 
+int processes_of(const nn::Model& model) { return model.parallel() ? model.parallel()->ranks().size() : 1; }
+
 EngineFloor floor_of(const nn::Model& model, const infer::Engine& engine, const infer::LoadTestReport& report,
                      double bytes_per_step) {
   EngineFloor floor;
   const int64_t tokens = report.stats.prompt_tokens + report.answer_tokens;
   const int64_t length = (report.prompt_tokens + report.answer_tokens) / std::max<int64_t>(1, report.stats.requests);
-  floor.flops =
-      static_cast<double>(tokens) * arch::flops_per_token(model.spec(), std::max<int64_t>(1, length)).forward();
+  floor.flops = static_cast<double>(tokens) *
+                arch::flops_per_token(model.spec(), std::max<int64_t>(1, length)).forward() /
+                static_cast<double>(processes_of(model));
   double cache_bytes = 0;  // per token, in all layers
   for (const infer::CacheGroup& group : engine.shape().groups) {
     const double share =
@@ -101,13 +108,13 @@ void print_latencies(const char* name, const infer::Latencies& latencies) {
 }
 
 void print_engine(const EngineArguments& arguments, const infer::LoadTestReport& report, const EngineFloor& floor,
-                  const std::string& device) {
+                  const std::string& device, int processes) {
   const infer::EngineStats& stats = report.stats;
-  std::printf("%s: weights %s, %lld requests, %lld tokens in, %lld out, %s, %s\n", arguments.model.c_str(),
+  std::printf("%s: weights %s, %lld requests, %lld tokens in, %lld out, %s, %s%s\n", arguments.model.c_str(),
               arguments.weights.c_str(), static_cast<long long>(arguments.load.requests),
               static_cast<long long>(arguments.load.prompt), static_cast<long long>(arguments.load.answer),
               arguments.load.rate > 0 ? str(arguments.load.rate, " arrive per second").c_str() : "all arrive at once",
-              device.c_str());
+              device.c_str(), processes > 1 ? str(" in each of ", processes, " processes").c_str() : "");
   std::printf("  output             %11.1f tokens/s; prompts and output %.1f tokens/s\n",
               report.answer_tokens_per_second(),
               static_cast<double>(report.prompt_tokens + report.answer_tokens) / report.seconds);
@@ -139,10 +146,11 @@ nlohmann::ordered_json to_json(const infer::Latencies& latencies) {
 }
 
 void print_engine_json(const EngineArguments& arguments, const infer::LoadTestReport& report, const EngineFloor& floor,
-                       const std::string& device) {
+                       const std::string& device, int processes) {
   const nlohmann::ordered_json json{{"model", arguments.model},
                                     {"weights", arguments.weights},
                                     {"device", device},
+                                    {"processes", processes},
                                     {"requests", arguments.load.requests},
                                     {"rate", arguments.load.rate},
                                     {"prompt_tokens", report.prompt_tokens},
@@ -166,18 +174,20 @@ void print_engine_json(const EngineArguments& arguments, const infer::LoadTestRe
   std::printf("%s\n", json.dump(2).c_str());
 }
 
-void run_engine_bench(EngineArguments arguments) {
-  const Device device = arguments.device.open();
-  const std::unique_ptr<nn::Model> model = load_for_engine(arguments, device);
-  const auto longest = static_cast<int64_t>(static_cast<double>(arguments.load.prompt + arguments.load.answer) *
-                                            (1 + arguments.load.spread)) +
-                       2;
-  LAMINA_CHECK(longest <= model->spec().context || model->spec().context == 0, "bench engine: requests of up to ",
-               longest, " tokens, the context is ", model->spec().context, "; lower --in, --out or --spread");
-  arguments.runner.rows = arguments.engine.rows;
-  arguments.runner.context = longest;
+/// Longest prompt and answer of the load.
+int64_t longest_request(const EngineArguments& arguments) {
+  const auto tokens = static_cast<double>(arguments.load.prompt + arguments.load.answer);
+  return static_cast<int64_t>(tokens * (1 + arguments.load.spread)) + 2;
+}
+
+void measure_engine(EngineArguments arguments, nn::Model& model, const std::shared_ptr<infer::StepLeader>& leader) {
+  const Device device = model.device();
+  const int64_t longest = longest_request(arguments);
+  LAMINA_CHECK(longest <= model.spec().context || model.spec().context == 0, "bench engine: requests of up to ",
+               longest, " tokens, the context is ", model.spec().context, "; lower --in, --out or --spread");
+  arguments.runner.leader = leader;
   arguments.engine.max_waiting = arguments.load.requests + 1;
-  infer::Engine engine(std::make_unique<infer::ModelRunner>(*model, arguments.runner), arguments.engine);
+  infer::Engine engine(std::make_unique<infer::ModelRunner>(model, arguments.runner), arguments.engine);
   const double bytes_per_step = weight_bytes(engine, device);
   const auto sleep = [](double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); };
   infer::LoadTestOptions warm_up = arguments.load;  // memory and CUDA graphs
@@ -190,8 +200,28 @@ void run_engine_bench(EngineArguments arguments) {
   infer::run_load_test(engine, warm_up, steady_now, sleep);
   engine.clear_prefix_cache();
   const infer::LoadTestReport report = infer::run_load_test(engine, arguments.load, steady_now, sleep);
-  const EngineFloor floor = floor_of(*model, engine, report, bytes_per_step);
-  (arguments.json ? print_engine_json : print_engine)(arguments, report, floor, describe(device));
+  const EngineFloor floor = floor_of(model, engine, report, bytes_per_step);
+  (arguments.json ? print_engine_json : print_engine)(arguments, report, floor, describe(device), processes_of(model));
+}
+
+void run_engine_bench(EngineArguments arguments) {
+  const Device device = arguments.device.open();
+  const auto ranks = open_shared_model();
+  arguments.runner.rows = arguments.engine.rows;
+  arguments.runner.context = longest_request(arguments);
+  std::unique_ptr<nn::Model> model;
+  if (ranks && ranks->ranks().rank() > 0) {
+    return follow_engine(ranks, [&](infer::StepFollower& follower) {
+      model = load_for_engine(arguments, device, ranks);
+      follower.add(*model, arguments.runner);
+    });
+  }
+  lead_ranks(ranks, [&] {
+    model = load_for_engine(arguments, device, ranks);
+    const auto leader = ranks ? std::make_shared<infer::StepLeader>(ranks) : nullptr;
+    measure_engine(arguments, *model, leader);
+    if (leader) leader->stop();
+  });
 }
 
 }  // namespace

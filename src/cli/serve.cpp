@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -19,6 +20,7 @@
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/draft_option.h"
 #include "lamina/cli/heartbeat.h"
+#include "lamina/cli/shared_engine.h"
 #include "lamina/cli/usage.h"
 #include "lamina/infer/fingerprint.h"
 #include "lamina/infer/load.h"
@@ -29,6 +31,8 @@
 
 namespace lamina::cli {
 namespace {
+
+using Ranks = std::shared_ptr<const nn::TensorParallel>;  ///< that share the models; null: one process
 
 struct ServeArguments {
   std::vector<std::string> models;
@@ -79,18 +83,21 @@ void check_weights_of(const ServeArguments& arguments) {
   }
 }
 
-infer::LoadedModel load_for_serving(const ServeArguments& arguments, const std::string& name, const std::string& path,
-                                    const Device& device) {
+/// `argument` is a model as given on the command line.
+infer::LoadedModel load_for_serving(const ServeArguments& arguments, const std::string& argument, const Ranks& ranks) {
+  const auto [name, path] = name_and_path(argument);
+  const Device device = arguments.device.open();
+  const bool fingerprint = !ranks || ranks->ranks().rank() == 0;
   const nn::WeightFormats formats = nn::parse_weight_formats(weight_format_of(arguments, name));
   if (path_exists(path)) {
     LAMINA_CHECK(arguments.overrides.empty(), "--set with ", path,
                  ", which has weights: only a preset's values can be changed");
-    return infer::load_model(path, device, {arguments.tokenizer, formats, true});
+    return infer::load_model(path, device, {arguments.tokenizer, formats, fingerprint, ranks});
   }
   infer::LoadedModel loaded;
   loaded.path = path;
   const arch::ArchSpec spec = arch::resolve(arch::with_overrides(arch::load_arch(path), arguments.overrides), path);
-  loaded.model = std::make_unique<nn::Model>(spec, device);
+  loaded.model = std::make_unique<nn::Model>(spec, device, nn::ModelOptions{.parallel = ranks});
   if (!arguments.tokenizer.empty()) {
     loaded.tokenizer = text::load_tokenizer(arguments.tokenizer);
     LAMINA_CHECK(loaded.tokenizer->vocab_size() <= spec.vocab_size, arguments.tokenizer, ": has ",
@@ -98,7 +105,7 @@ infer::LoadedModel load_for_serving(const ServeArguments& arguments, const std::
                  "; set vocab_size with --set");
     if (loaded.tokenizer->eos()) loaded.stop_tokens.push_back(*loaded.tokenizer->eos());
   }
-  loaded.fingerprint = infer::model_fingerprint(*loaded.model, loaded.tokenizer.get(), formats);
+  if (fingerprint) loaded.fingerprint = infer::model_fingerprint(*loaded.model, loaded.tokenizer.get(), formats);
   loaded.model->store_weights(formats);
   return loaded;
 }
@@ -124,12 +131,32 @@ struct HostedWeights {
   infer::LoadedModel draft;  ///< without a model: none
 };
 
+/// Options of the runner of a model; the same on all ranks, but for what only sampling needs.
+infer::ModelRunnerOptions runner_options(const ServeArguments& arguments) {
+  infer::ModelRunnerOptions runner = arguments.runner;
+  runner.rows = arguments.engine.rows;
+  if (!arguments.cache_memory.empty()) runner.cache_bytes = bytes_from(arguments.cache_memory, "--cache-memory");
+  return runner;
+}
+
+/// The ranks other than 0 load their shards of all models and follow rank 0.
+void follow_server(const ServeArguments& arguments, const Ranks& ranks) {
+  std::vector<infer::LoadedModel> loaded;
+  follow_engine(ranks, [&](infer::StepFollower& follower) {
+    for (const std::string& argument : arguments.models) {
+      loaded.push_back(load_for_serving(arguments, argument, ranks));
+      follower.add(*loaded.back().model, runner_options(arguments));
+    }
+  });
+}
+
 /// `number` is the model's place in the list. Reports the stages of loading to `progress`.
 std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const std::string& argument, int number,
+                                         const Ranks& ranks, const std::shared_ptr<infer::StepLeader>& leader,
                                          const std::shared_ptr<serve::TraceFile>& trace, Heartbeat& progress) {
-  const auto [name, path] = name_and_path(argument);
+  const std::string name = name_and_path(argument).first;
   progress.note(str("loading ", argument, ": reading and converting weights"));
-  auto loaded = std::make_shared<infer::LoadedModel>(load_for_serving(arguments, name, path, arguments.device.open()));
+  auto loaded = std::make_shared<infer::LoadedModel>(load_for_serving(arguments, argument, ranks));
   auto served = std::make_shared<serve::ServedModel>();
   served->id = name;
   served->created = static_cast<int64_t>(std::time(nullptr));
@@ -138,10 +165,9 @@ std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const 
   if (served->tokenizer) served->tokenizer_fingerprint = infer::tokenizer_fingerprint(*served->tokenizer);
   served->model = loaded->model.get();
   set_chat_template(*served, *loaded, arguments.chat_template);
-  infer::ModelRunnerOptions runner = arguments.runner;
-  runner.rows = arguments.engine.rows;
+  infer::ModelRunnerOptions runner = runner_options(arguments);
+  runner.leader = leader;
   if (served->tokenizer) runner.vocab_size = served->tokenizer->vocab_size();
-  if (!arguments.cache_memory.empty()) runner.cache_bytes = bytes_from(arguments.cache_memory, "--cache-memory");
   infer::EngineOptions engine = arguments.engine;
   engine.prefix_cache = !arguments.no_prefix_cache;
   engine.tokenizer = served->tokenizer;
@@ -167,7 +193,8 @@ std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const 
   return served;
 }
 
-std::vector<std::shared_ptr<serve::ServedModel>> host_all(const ServeArguments& arguments) {
+std::vector<std::shared_ptr<serve::ServedModel>> host_all(const ServeArguments& arguments, const Ranks& ranks,
+                                                          const std::shared_ptr<infer::StepLeader>& leader) {
   std::vector<std::shared_ptr<serve::ServedModel>> models;
   std::shared_ptr<serve::TraceFile> trace;
   if (!arguments.trace.empty()) trace = std::make_shared<serve::TraceFile>(arguments.trace);
@@ -180,7 +207,7 @@ std::vector<std::shared_ptr<serve::ServedModel>> host_all(const ServeArguments& 
   for (const std::string& argument : arguments.models) {
     const auto started = std::chrono::steady_clock::now();
     progress.print(str("loading ", argument));
-    models.push_back(host(arguments, argument, static_cast<int>(models.size()), trace, progress));
+    models.push_back(host(arguments, argument, static_cast<int>(models.size()), ranks, leader, trace, progress));
     const serve::ServedModel& served = *models.back();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
     char text[200];
@@ -232,8 +259,7 @@ void use_one_heap() {
 #endif
 }
 
-void run_serve(ServeArguments arguments) {
-  use_one_heap();
+void run_server(ServeArguments arguments, const Ranks& ranks) {
   std::unique_ptr<serve::ApiKeys> keys;
   if (!arguments.api_keys.empty()) keys = std::make_unique<serve::ApiKeys>(arguments.api_keys);
   std::unique_ptr<AccessLog> log;
@@ -249,9 +275,10 @@ void run_serve(ServeArguments arguments) {
     service->metrics().count_response(record.complete ? record.status : 0);
     if (log) log->write(record);
   };
+  std::atomic<bool> lost = false;
   hooks.on_drain = [&] {
     service->begin_drain();
-    say("finishing the requests in progress; a second signal ends them");
+    if (!lost) say("finishing the requests in progress; a second signal ends them");
   };
   hooks.on_hangup = [&] {
     try {
@@ -265,16 +292,31 @@ void run_serve(ServeArguments arguments) {
   // Listening first: a port in use is reported before the models are loaded.
   serve::Server server(
       arguments.server, policy, [&](auto exchange) { service->handle(exchange); }, hooks);
-  const auto models = host_all(arguments);
+  const auto leader = ranks ? std::make_shared<infer::StepLeader>(ranks) : nullptr;
+  const auto models = host_all(arguments, ranks, leader);
   std::string names;
   for (const auto& model : models) names += (names.empty() ? "" : ", ") + model->id;
   service = std::make_unique<serve::Service>(models);
   std::printf("serving %s at %s (chat page and API)\n", names.c_str(), server.address().c_str());
   std::fflush(stdout);
+  const auto on_lost = [&] {
+    lost = true;
+    server.drain();
+  };
+  const RankWatch watch(ranks, on_lost, [&] { server.stop(); });
   const bool answered_all = server.run();
   service.reset();  // ends the workers, then the engines, before the network queue that they post to
   for (const auto& model : models) model->backend.reset();
+  watch.check();
+  if (leader) leader->stop();
   LAMINA_CHECK(answered_all, "serve: stopped before all requests were answered");
+}
+
+void run_serve(const ServeArguments& arguments) {
+  use_one_heap();
+  const Ranks ranks = open_shared_model();
+  if (ranks && ranks->ranks().rank() > 0) return follow_server(arguments, ranks);
+  lead_ranks(ranks, [&] { run_server(arguments, ranks); });
 }
 
 void add_network_options(CLI::App& command, ServeArguments& arguments) {

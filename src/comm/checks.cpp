@@ -15,8 +15,9 @@ void check_tensor(Operation operation, const Tensor& x, bool meta) {
 
 void check_sum(Operation operation, const Tensor& x) {
   const DType dtype = x.dtype();
-  LAMINA_CHECK(dtype == DType::f32 || dtype == DType::f64 || dtype == DType::i64, name_of(operation), ": ", dtype,
-               " elements; sums over ranks are of f32, f64 or i64, convert first");
+  LAMINA_CHECK(dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::i64,
+               name_of(operation), ": ", dtype,
+               " elements; sums over ranks are of f32, f64, bf16 or i64, convert first");
 }
 
 void check_counts(Operation operation, const std::vector<int64_t>& counts, int rank, int size, const Tensor& whole,

@@ -31,8 +31,8 @@ struct Message {
 
 /// A group of ranks that compute together. Every collective is called by all ranks of the group, in the same order and
 /// with the same label; a rank that waits longer than the deadline, or finds another call, ends all ranks with a
-/// CommError. Tensors are contiguous and in host memory (of `meta` for the fake backend, also of a GPU with nccl.h). Calls
-/// return when the result is there. Use a communicator, and those split from it, from one thread at a time.
+/// CommError. Tensors are contiguous and in host memory (of `meta` for the fake backend, also of a GPU with nccl.h).
+/// Calls return when the result is there. Use a communicator, and those split from it, from one thread at a time.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -44,11 +44,12 @@ class Communicator {
   virtual std::string_view backend() const = 0;  ///< local, tcp, mpi, nccl or fake
   virtual std::string host(int rank) const = 0;  ///< name of the machine that runs a rank
 
-  /// x ← the sum of x over all ranks; f32, f64 or i64.
+  /// x ← the sum of x over all ranks; f32, f64, bf16 or i64. Elements of bf16 travel in bf16, are added in f32, and the
+  /// sum is rounded once, whatever the order.
   virtual void all_reduce(const Tensor& x, const CallOptions& options) = 0;
   /// Sums `input` over all ranks; this rank gets its part. Rank r's part has counts[r] elements; together they are
   /// input, in rank order. Counts may differ and be 0.
-  ///   input   [Σ counts], f32, f64 or i64    output  [counts[rank]]
+  ///   input   [Σ counts], f32, f64, bf16 or i64, as in all_reduce()    output  [counts[rank]]
   virtual void reduce_scatter(const Tensor& input, const Tensor& output, const std::vector<int64_t>& counts,
                               const CallOptions& options) = 0;
   /// Concatenates the inputs of all ranks, in rank order. Rank r gives counts[r] elements of any dtype.

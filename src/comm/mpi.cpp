@@ -1,5 +1,6 @@
 #include "lamina/comm/mpi.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
@@ -30,8 +31,9 @@ class MpiTransport final : public Transport {
 
   /// MPI_Finalize waits for all ranks. After a failure some will not come: the launcher ends what is left.
   ~MpiTransport() override {
+    const bool failed = !reason_.empty() || !failure().empty();  // the monitor may know of a loss that no call noticed
     monitor_.reset();
-    if (reason_.empty()) mpi_.finish();
+    if (!failed) mpi_.finish();
   }
 
   int rank() const override { return rank_; }
@@ -70,6 +72,7 @@ class MpiTransport final : public Transport {
   }
 
   bool library_all_reduce(const Call& call, void* data, int64_t count, DType dtype) override {
+    if (dtype == DType::bf16) return false;  // MPI has no such type
     std::vector<Pending> pending(1);
     pending[0].peer = (rank_ + 1) % size_;
     const int kind = dtype == DType::f32 ? 0 : dtype == DType::f64 ? 1 : 2;
@@ -104,11 +107,15 @@ class MpiTransport final : public Transport {
   }
 
   /// Polls until all are done. MPI makes progress only when it is called; after a short spin the thread sleeps between
-  /// calls, so that ranks may share cores.
+  /// calls, so that ranks may share cores. The longer it has waited, the longer it sleeps: a process that waits for an
+  /// idle server uses no core.
   template <class Check>
   void finish(const Call& call, std::vector<Pending>& pending, const Check& check_header) {
     if (monitor_) monitor_->set_call(&call);
-    const Clock::time_point spin = Clock::now() + std::chrono::microseconds(200);
+    constexpr Clock::duration kSpin = std::chrono::microseconds(200);
+    constexpr Clock::duration kShortestSleep = std::chrono::microseconds(50);
+    constexpr Clock::duration kLongestSleep = std::chrono::milliseconds(5);
+    const Clock::time_point began = Clock::now();
     while (!pending.empty()) {
       const size_t before = pending.size();
       for (size_t i = 0; i < pending.size();) {
@@ -129,10 +136,11 @@ class MpiTransport final : public Transport {
       }
       if (pending.size() < before) continue;
       throw_if_over(call, pending.front().peer);
-      if (Clock::now() < spin) {
+      const Clock::duration waited = Clock::now() - began;
+      if (waited < kSpin) {
         std::this_thread::yield();
       } else {
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
+        std::this_thread::sleep_for(std::clamp(waited / 200, kShortestSleep, kLongestSleep));
       }
     }
     if (monitor_) monitor_->set_call(nullptr);

@@ -56,7 +56,7 @@ class NcclCommunicator final : public Communicator {
     check_sum(Operation::all_reduce, x);
     x.mark_written("all_reduce");
     if (size() == 1 || x.numel() == 0) return;
-    if (options.order == Order::fast) {
+    if (!own_sum(x, options)) {
       return run(Operation::all_reduce, options, [&] {
         check(nccl_.all_reduce(x.raw(), x.raw(), elements(x), type(x), Nccl::kSum, comm_, stream_), "ncclAllReduce");
       });
@@ -80,7 +80,7 @@ class NcclCommunicator final : public Communicator {
     check_sum(Operation::reduce_scatter, input);
     check_counts(Operation::reduce_scatter, counts, rank(), size(), input, output);
     output.mark_written("reduce_scatter");
-    const bool ordered = options.order == Order::ordered;
+    const bool ordered = own_sum(input, options);
     const Tensor parts = ordered ? parts_buffer(output) : Tensor();
     run(Operation::reduce_scatter, options, [&] {
       if (ordered) return add_in_order(input, output, parts, counts);
@@ -131,9 +131,8 @@ class NcclCommunicator final : public Communicator {
     check_gpu_tensor(Operation::broadcast, x);
     check_peer(Operation::broadcast, root, size());
     if (rank() != root) x.mark_written("broadcast");
-    run(Operation::broadcast, options, [&] {
-      check(nccl_.broadcast(x.raw(), x.raw(), elements(x), type(x), root, comm_, stream_), "ncclBroadcast");
-    });
+    run(Operation::broadcast, options,
+        [&] { check(nccl_.broadcast(x.raw(), x.raw(), elements(x), type(x), root, comm_, stream_), "ncclBroadcast"); });
   }
 
   void exchange(const std::vector<Message>& sends, const std::vector<Message>& receives,
@@ -162,6 +161,10 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
+  /// Whether this class adds, not NCCL, which rounds sums of bf16 after every addition.
+  static bool own_sum(const Tensor& x, const CallOptions& options) {
+    return options.order == Order::ordered || x.dtype() == DType::bf16;
+  }
   static bool on_gpu(const Tensor& x) { return x.defined() && x.device().kind() == DeviceKind::cuda; }
   static size_t elements(const Tensor& x) {
     const size_t scale = Nccl::data_type(x.dtype()) == 1 ? size_of(x.dtype()) : 1;  // other types travel as bytes
@@ -174,8 +177,8 @@ class NcclCommunicator final : public Communicator {
   int64_t own(const std::vector<int64_t>& counts) const { return counts[static_cast<size_t>(rank())]; }
 
   void check_gpu_tensor(Operation operation, const Tensor& x) const {
-    LAMINA_CHECK(x.defined() && x.device() == device_ && x.is_contiguous(), name_of(operation), ": expected contiguous ",
-                 "tensors of ", device_, ", the device that this communicator was made for");
+    LAMINA_CHECK(x.defined() && x.device() == device_ && x.is_contiguous(), name_of(operation),
+                 ": expected contiguous ", "tensors of ", device_, ", the device that this communicator was made for");
   }
 
   void check(int result, const char* what) const {
@@ -242,8 +245,8 @@ class NcclCommunicator final : public Communicator {
     LAMINA_CUDA(cudaMemcpyAsync(to, from, count, cudaMemcpyDeviceToDevice, stream_), "NCCL's copy");
   }
 
-  /// Runs `body` on NCCL's stream after what the device's stream holds now, and waits until it is done, a rank fails, or
-  /// the time limit ends.
+  /// Runs `body` on NCCL's stream after what the device's stream holds now, and waits until it is done, a rank fails,
+  /// or the time limit ends.
   template <class Body>
   void run(Operation operation, const CallOptions& options, const Body& body) {
     use_device();

@@ -47,10 +47,15 @@ std::string tokenizer_fingerprint(const text::Tokenizer& tokenizer) { return hex
 
 std::string model_fingerprint(const nn::Model& model, const text::Tokenizer* tokenizer,
                               const nn::WeightFormats& formats) {
-  uint32_t design = add_text(arch::write_spec(model.spec()), 0);
+  return model_fingerprint(model.spec(), model.state_dict(), tokenizer, formats);
+}
+
+std::string model_fingerprint(const arch::ArchSpec& spec, const nn::StateDict& tensors,
+                              const text::Tokenizer* tokenizer, const nn::WeightFormats& formats) {
+  uint32_t design = add_text(arch::write_spec(spec), 0);
   if (tokenizer != nullptr) design = add_text(tokenizer_fingerprint(*tokenizer), design);
   uint32_t weights = 0;
-  for (const auto& [name, tensor] : model.state_dict()) {
+  for (const auto& [name, tensor] : tensors) {
     weights = add_tensor(str(name, " ", static_cast<int>(formats.of(name))), tensor, weights);
   }
   return hex(design) + hex(weights);

@@ -14,6 +14,9 @@ namespace lamina::infer {
 /// change of a few numbers in a large tensor can stay unnoticed; training changes all of them.
 std::string model_fingerprint(const nn::Model& model, const text::Tokenizer* tokenizer,
                               const nn::WeightFormats& formats);
+/// The same from the whole tensors of the model, in its order. A rank that holds a part of a model has only shards.
+std::string model_fingerprint(const arch::ArchSpec& spec, const nn::StateDict& tensors,
+                              const text::Tokenizer* tokenizer, const nn::WeightFormats& formats);
 
 /// Eight hexadecimal digits that identify a tokenizer.
 std::string tokenizer_fingerprint(const text::Tokenizer& tokenizer);

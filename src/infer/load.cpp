@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 
 #include "lamina/base/files.h"
 #include "lamina/infer/fingerprint.h"
@@ -39,7 +40,34 @@ std::vector<text::TokenId> stop_tokens(const io::Checkpoint& checkpoint, const t
   return ids;
 }
 
-/// This rank's shards of the checkpoint's tensors. Divided rows stay in the mapped file.
+/// This rank's part of a tensor. Divided rows stay in the mapped file; several sections of rows are copied together.
+Tensor own_part(const arch::Shard& shard, const Tensor& whole) {
+  if (shard.sections.empty()) return whole.slice(shard.axis, shard.begin, shard.count).contiguous();
+  Shape shape = whole.shape();
+  shape[0] = shard.count;
+  const Tensor own = Tensor::empty(shape, whole.dtype(), whole.device());
+  int64_t row = 0;
+  for (const arch::Shard& section : shard.sections) {
+    if (section.count == 0) continue;
+    own.slice(0, row, section.count).copy_(whole.slice(0, section.begin, section.count));
+    row += section.count;
+  }
+  return own;
+}
+
+/// The tensors of a checkpoint in the order of its model.
+nn::StateDict in_order_of_model(const io::Checkpoint& checkpoint) {
+  std::map<std::string, Tensor> by_name;
+  for (const auto& [name, tensor] : checkpoint.tensors) by_name.emplace(name, tensor);
+  nn::StateDict ordered;
+  for (const auto& [name, tensor] : nn::Model(checkpoint.spec, Device::meta()).state_dict()) {
+    if (const auto found = by_name.find(name); found != by_name.end()) ordered.push_back({name, found->second});
+  }
+  return ordered;
+}
+
+}  // namespace
+
 nn::StateDict own_tensors(const nn::Model& model, const nn::StateDict& whole) {
   if (!model.parallel()) return whole;
   nn::StateDict own;
@@ -49,15 +77,12 @@ nn::StateDict own_tensors(const nn::Model& model, const nn::StateDict& whole) {
       own.push_back({name, tensor});  // adopt_state_dict reports it
       continue;
     }
-    const arch::Shard& shard = found->second;
-    LAMINA_CHECK(tensor.shape() == Shape{std::span<const int64_t>(shard.whole_shape)}, name, " is ", tensor.shape(),
-                 "; expected ", Shape{std::span<const int64_t>(shard.whole_shape)});
-    if (shard.count > 0) own.push_back({name, tensor.slice(shard.axis, shard.begin, shard.count).contiguous()});
+    const Shape expected{std::span<const int64_t>(found->second.whole_shape)};
+    LAMINA_CHECK(tensor.shape() == expected, name, " is ", tensor.shape(), "; expected ", expected);
+    if (found->second.count > 0) own.push_back({name, own_part(found->second, tensor)});
   }
   return own;
 }
-
-}  // namespace
 
 LoadedModel load_model(const std::string& path, const Device& device, const LoadOptions& options) {
   LoadedModel loaded;
@@ -76,8 +101,9 @@ LoadedModel load_model(const std::string& path, const Device& device, const Load
                  loaded.tokenizer->vocab_size(), " tokens, the model ", loaded.path, " has ",
                  checkpoint.spec.vocab_size, "; give the tokenizer that the model was trained with");
   }
-  if (options.fingerprint) {
-    loaded.fingerprint = model_fingerprint(*loaded.model, loaded.tokenizer.get(), options.weights);
+  if (options.fingerprint) {  // of the whole model, of which this rank may hold shards
+    const nn::StateDict whole = options.parallel ? in_order_of_model(checkpoint) : loaded.model->state_dict();
+    loaded.fingerprint = model_fingerprint(checkpoint.spec, whole, loaded.tokenizer.get(), options.weights);
   }
   loaded.model->store_weights(options.weights);
   loaded.stop_tokens = stop_tokens(checkpoint, loaded.tokenizer.get());

@@ -35,6 +35,9 @@ struct LoadOptions {
 /// model that is one file.
 LoadedModel load_model(const std::string& path, const Device& device, const LoadOptions& options = {});
 
+/// What this rank holds of the tensors of a whole model, for Module::adopt_state_dict. Without other ranks all of them.
+nn::StateDict own_tensors(const nn::Model& model, const nn::StateDict& whole);
+
 /// Throws Error unless `draft` can draft tokens for `target`: both have the same tokenizer. A model without one must
 /// have a vocabulary of the same size.
 void check_draft(const LoadedModel& target, const LoadedModel& draft);

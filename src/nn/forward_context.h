@@ -9,6 +9,10 @@
 #include "lamina/ops/parallel/expert_exchange.h"
 #include "lamina/tensor/tensor.h"
 
+namespace lamina {
+class Tape;
+}
+
 namespace lamina::nn {
 
 class ExpertParallel;
@@ -83,7 +87,7 @@ struct ForwardContext {
 
   /// Receives intermediate results, if set. Only in passes over whole sequences, without a cache.
   ForwardObserver* observer = nullptr;
-  int64_t layer = 0;  ///< index of the layer that runs, for the observer
+  int64_t layer = 0;  ///< index of the layer that runs
 
   bool training = false;
   DropoutRates dropout;
@@ -95,6 +99,8 @@ struct ForwardContext {
   /// when activation checkpointing runs it again.
   uint64_t stream = 0;
 
+  /// Tape for selective recomputation (recompute.h); null: everything that backward reads is stored.
+  Tape* recompute = nullptr;
   /// The ranks that compute this pass together; null: one rank holds the whole model.
   const TensorParallel* parallel = nullptr;
   /// The ranks that divide the experts; null: this rank has all experts.

@@ -110,6 +110,7 @@ ForwardStart start_forward(const Tensor& ids, const RunOptions& options) {
   pass.seed = options.seed;
   pass.step = options.step;
   pass.first_row = options.first_row;
+  if (options.checkpoint == nullptr) pass.recompute = options.recompute;
   LAMINA_CHECK(options.observer == nullptr || options.checkpoint == nullptr,
                "model: an observer and activation checkpointing, which runs layers twice; leave one out");
   pass.observer = options.observer;

@@ -35,6 +35,9 @@ struct RunOptions {
   int64_t first_row = 0;  ///< number of the first row in a larger batch that this one is a part of; see training
   /// Tape for activation checkpointing: each layer's activations are recomputed in its backward pass instead of stored.
   Tape* checkpoint = nullptr;
+  /// Tape for selective recomputation: outputs of norms before sublayers, and of activations in feed-forward layers,
+  /// are computed again in backward instead of stored. Has no effect together with `checkpoint`.
+  Tape* recompute = nullptr;
   /// Which of the stage's groups of layers runs, in an interleaved pipeline (arch::PipelineStage::chunks).
   int chunk = 0;
   /// Receives attention weights and residual streams of the layers; not with `checkpoint`.

@@ -1,5 +1,6 @@
 #include "lamina/nn/layer.h"
 
+#include "lamina/nn/recompute.h"
 #include "lamina/ops/elementwise/elementwise.h"
 
 namespace lamina::nn {
@@ -12,6 +13,7 @@ Layer::Layer(const arch::ArchSpec& spec, const arch::Block& block, const Paramet
     : placement_(block.placement),
       parallel_(std::holds_alternative<arch::ParallelWiring>(block.wiring)),
       residual_scale_(block.residual_scale),
+      skip_scale_(block.skip_scale),
       mixer_(make_mixer(spec, block, make.at("mixer"), positions)),
       ffn_(make_ffn(spec, block, make.at("ffn"))) {
   for (const NormSlot slot : arch::norm_slots(block)) {
@@ -41,9 +43,20 @@ Tensor Layer::output_normed(NormSlot slot, const Tensor& x) const {
   return found == nullptr ? x : found->forward(x);
 }
 
-Tensor Layer::branch(Tensor output, ForwardContext& pass) const {
+void Layer::add(ResidualStream& stream, Tensor output, ForwardContext& pass) const {
   output = pass.drop(output, pass.dropout.residual);
-  return residual_scale_ == 1.0 ? output : ops::scale(output, residual_scale_);
+  if (skip_scale_ != 1.0) stream.x = ops::scale(stream.x, skip_scale_);
+  stream.branch = residual_scale_ == 1.0 ? output : ops::scale(output, residual_scale_);
+}
+
+template <class F>
+Tensor Layer::recomputing_norm(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass, const F& f) {
+  const Tensor y = stream.normed(norm);
+  Tensor out = f(y);
+  if (!out.shares_memory_with(y)) {
+    recompute_in_backward(pass.recompute, y, [&norm, x = stream.x.detach()] { return norm.forward(x); });
+  }
+  return out;
 }
 
 /// One sublayer f(x) with its norms (see arch::Placement). The residual addition is deferred in `stream.branch` so that
@@ -53,7 +66,7 @@ void Layer::sublayer(ResidualStream& stream, ForwardContext& pass, NormSlot inpu
                      const Normed& f_normed) {
   Tensor out;
   if (norm(input) != nullptr && (placement_ == Placement::pre || placement_ == Placement::sandwich)) {
-    out = f_normed(*norm(input));
+    out = pass.recompute == nullptr ? f_normed(*norm(input)) : recomputing_norm(stream, *norm(input), pass, f);
   } else if (placement_ == Placement::residual_after_norm) {
     stream = {stream.normed(*norm(input)), {}};
     out = f(stream.x);
@@ -61,7 +74,7 @@ void Layer::sublayer(ResidualStream& stream, ForwardContext& pass, NormSlot inpu
     out = f(stream.value());
   }
   if (norm(output) != nullptr) out = ops::sum_of_parts(out, stream.x);
-  stream.branch = branch(output_normed(output, out), pass);
+  add(stream, output_normed(output, out), pass);
   if (placement_ == Placement::post) stream = {stream.normed(*norm(input)), {}};
 }
 
@@ -78,12 +91,25 @@ void Layer::parallel(ResidualStream& stream, ForwardContext& pass, LayerCache* c
   } else {
     mixer_in = ffn_in = stream.value();
   }
-  const bool share_input = ffn_in.shares_memory_with(mixer_in);
-  mixer_in = pass.enter(mixer_in);
-  ffn_in = share_input ? mixer_in : pass.enter(ffn_in);
-  const Tensor mixed = output_normed(NormSlot::mixer_output, pass.leave(mixer_->forward(mixer_in, pass, cache)));
-  const Tensor fed = output_normed(NormSlot::ffn_output, pass.leave(ffn_->forward(ffn_in, pass)));
-  stream.branch = branch(ops::add(mixed, fed), pass);
+  if (ffn_in.shares_memory_with(mixer_in)) ffn_in = Tensor();
+  Tensor mixed;
+  Tensor fed;
+  {
+    const Tensor entered = pass.enter(mixer_in);
+    const Tensor ffn_entered = ffn_in.defined() ? pass.enter(ffn_in) : entered;
+    mixed = output_normed(NormSlot::mixer_output, pass.leave(mixer_->forward(entered, pass, cache)));
+    fed = output_normed(NormSlot::ffn_output, pass.leave(ffn_->forward(ffn_entered, pass)));
+  }
+  if (placement_ == Placement::pre || placement_ == Placement::sandwich) {
+    const auto recompute = [&](const Tensor& y, const NormLayer* norm) {
+      if (norm == nullptr || !y.defined()) return;
+      recompute_in_backward(pass.recompute, y, [norm, x = stream.x.detach()] { return norm->forward(x); });
+    };
+    const bool both = norm(NormSlot::both) != nullptr;
+    recompute(mixer_in, norm(both ? NormSlot::both : NormSlot::mixer));
+    recompute(ffn_in, norm(NormSlot::ffn));
+  }
+  add(stream, ops::add(mixed, fed), pass);
   if (placement_ == Placement::post) stream = {stream.normed(*norm(NormSlot::both)), {}};
 }
 

@@ -33,17 +33,21 @@ class Layer final : public Module {
   template <class F, class Normed>
   void sublayer(ResidualStream& stream, ForwardContext& pass, arch::NormSlot input, arch::NormSlot output, const F& f,
                 const Normed& f_normed);
+  /// f(norm(residual stream)), where backward computes the norm's output again.
+  template <class F>
+  Tensor recomputing_norm(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass, const F& f);
   void parallel(ResidualStream& stream, ForwardContext& pass, LayerCache* cache);
   /// Cross-attention to an encoder or to neighbours, if this pass has it.
   void cross_sublayer(ResidualStream& stream, ForwardContext& pass, LayerCache* cache);
-  /// The output of a sublayer after dropout and residual scale, ready to be added to the residual stream.
-  Tensor branch(Tensor output, ForwardContext& pass) const;
+  /// Adds the output of a sublayer to the residual stream, after dropout, with both scales. The addition is deferred.
+  void add(ResidualStream& stream, Tensor output, ForwardContext& pass) const;
   const NormLayer* norm(arch::NormSlot slot) const;
   Tensor output_normed(arch::NormSlot slot, const Tensor& x) const;
 
   arch::Placement placement_;
   bool parallel_;
   double residual_scale_;
+  double skip_scale_;
   std::array<std::optional<NormLayer>, 7> norms_;  ///< by NormSlot
   std::unique_ptr<Mixer> mixer_;
   std::optional<CrossAttention> cross_;

@@ -83,6 +83,7 @@ Tensor Model::row_logits(const Tensor& ids, const RowBatch& rows, SequenceCache&
   Tensor x = embedding_.forward(ids.reshape({1, pass.seq}), pass);
   ResidualStream stream{x.to(rows.activations.value_or(x.dtype())), {}};
   for (size_t i = 0; i < layers_.all().size(); ++i) {
+    pass.layer = static_cast<int64_t>(i);
     pass.memory = &cache.layer(i);
     stream = layers_.all()[i]->forward(std::move(stream), pass, {});
   }

@@ -37,6 +37,7 @@ Tensor NeighbourEncoder::forward(const Tensor& ids, const Tensor& states, Forwar
   own.seed = pass.seed;
   own.step = pass.step;
   own.first_row = pass.first_row * ids.dim(1) * ids.dim(2);
+  own.recompute = pass.recompute;
   own.source.states = states;
   const Tensor out = stack_.forward(ids.reshape({own.batch, own.seq}), own, nullptr);
   pass.losses.insert(pass.losses.end(), own.losses.begin(), own.losses.end());

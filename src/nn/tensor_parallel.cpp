@@ -53,8 +53,8 @@ Tensor ForwardContext::shared_sum(const Tensor& x) const {
 
 Tensor ForwardContext::all_tokens(const Tensor& x) const {
   if (!divides_tokens()) return x;
-  const std::vector<int64_t> counts = parallel->token_counts(batch * seq);
-  return ops::gather_copies(x, parallel->ranks(), counts, 1, "hidden").reshape({batch, seq, x.dim(2)});
+  const std::vector<int64_t> tokens = parallel->token_counts(batch * seq);
+  return ops::gather_copies(x, parallel->ranks(), tokens, 1, "hidden").reshape({batch, seq, x.dim(2)});
 }
 
 Tensor ForwardContext::own_tokens(const Tensor& values) const {

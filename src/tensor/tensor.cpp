@@ -40,6 +40,10 @@ struct Tensor::Storage {
   Storage& operator=(const Storage&) = delete;
 };
 
+/// No tensor comes near it, also not on a meta device. Counts of operations are some multiple of a tensor's elements, so
+/// they do not overflow.
+constexpr int64_t kMaxTensorBytes = int64_t{1} << 50;
+
 Tensor Tensor::empty(const Shape& shape, DType dtype, const Device& device) {
   Tensor result;
   result.impl_ = std::make_shared<Impl>();
@@ -49,8 +53,9 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, const Device& device) {
   impl.numel = shape.numel();
   impl.dtype = dtype;
   int64_t bytes = 0;
-  LAMINA_CHECK(!__builtin_mul_overflow(impl.numel, static_cast<int64_t>(size_of(dtype)), &bytes), "tensor ", shape,
-               " of ", dtype, " needs more than 2^63 bytes; fix the sizes");
+  const bool fits = !__builtin_mul_overflow(impl.numel, static_cast<int64_t>(size_of(dtype)), &bytes);
+  LAMINA_CHECK(fits && bytes <= kMaxTensorBytes, "tensor ", shape, " of ", dtype,
+               " is larger than 1 PiB; expected at most that, fix the sizes");
   impl.storage = std::make_shared<Storage>(device, static_cast<size_t>(bytes));
   return result;
 }

@@ -21,14 +21,17 @@ GradientReducer::GradientReducer(Tape& tape, NamedTensors parameters, const Shar
   for (size_t i = 0; i < parameters_.size(); ++i) {
     set_leaf_hook(parameters_[i].tensor, [this, i] { ready(i); });
   }
+  LAMINA_CHECK(!options_.bf16 || !options_.ordered, "gradients: sums in bf16 cannot be ordered; choose one");
   if (communicator_.size() == 1) return;
   for (const Bucket& bucket : plan_.buckets()) {
     const Tensor& first = parameters_[bucket.parameters[0]].tensor;
-    const DType wide = accumulation_type(first.dtype());
+    const DType type = travel_type(first);
     // With scatter fill() allocates the buffer of a bucket for as long as it travels.
-    buffers_.push_back(options_.scatter ? Tensor() : Tensor::empty({bucket.elements}, wide, first.device()));
+    buffers_.push_back(options_.scatter ? Tensor() : Tensor::empty({bucket.elements}, type, first.device()));
+    if (!options_.scatter) continue;
     const int64_t own = bucket.counts[static_cast<size_t>(communicator_.rank())];
-    own_.push_back(options_.scatter ? Tensor::empty({own}, wide, first.device()) : Tensor());
+    own_.push_back(Tensor::empty({own}, accumulation_type(first.dtype()), first.device()));
+    own_in_bf16_.push_back(options_.bf16 ? Tensor::empty({own}, type, first.device()) : Tensor());
   }
   if (!options_.before_ranks && options_.beside_backward) thread_ = std::thread([this] { work(); });
 }
@@ -52,14 +55,18 @@ void GradientReducer::start(int64_t count) {
   reduced_ = 0;
 }
 
+DType GradientReducer::travel_type(const Tensor& parameter) const {
+  return options_.bf16 ? DType::bf16 : accumulation_type(parameter.dtype());
+}
+
 bool GradientReducer::every_micro_batch() const {
   return !buffers_.empty() && options_.scatter && !options_.beside_backward && !options_.ordered &&
          !options_.before_ranks;
 }
 
-void GradientReducer::arm(int64_t index) {
+void GradientReducer::arm(int64_t index, const std::vector<bool>& which) {
   index_ = index;
-  std::fill(seen_.begin(), seen_.end(), false);
+  for (size_t i = 0; i < seen_.size(); ++i) seen_[i] = !which.empty() && !which[i];
   left_.clear();
   for (const Bucket& bucket : plan_.buckets()) left_.push_back(bucket.parameters.size());
   sent_ = 0;
@@ -105,8 +112,8 @@ void GradientReducer::complete(size_t parameter, Tensor gradient) {
 
 void GradientReducer::fill(size_t bucket) {
   if (options_.scatter) {
-    const Tensor& like = own_[bucket];
-    buffers_[bucket] = Tensor::empty({plan_.buckets()[bucket].elements}, like.dtype(), like.device());
+    const Tensor& like = parameters_[plan_.buckets()[bucket].parameters[0]].tensor;
+    buffers_[bucket] = Tensor::empty({plan_.buckets()[bucket].elements}, travel_type(like), like.device());
   }
   int64_t at = 0;
   const auto put = [&](size_t parameter, int64_t begin, int64_t count) {
@@ -119,6 +126,7 @@ void GradientReducer::fill(size_t bucket) {
   } else {
     for (const size_t i : plan_.buckets()[bucket].parameters) put(i, 0, complete_[i].numel());
   }
+  if (options_.bf16 && !options_.scatter) return;  // widen() writes the sums over ranks there
   for (const size_t i : plan_.buckets()[bucket].parameters) complete_[i] = Tensor();
 }
 
@@ -138,10 +146,35 @@ void GradientReducer::reduce(size_t bucket) {
   if (!options_.scatter) return communicator_.all_reduce(buffers_[bucket], options);
   Tensor& own = own_[bucket];
   const bool adds = every_micro_batch() && index_ > 0;
-  const Tensor sum = adds ? Tensor::empty(own.shape(), own.dtype(), own.device()) : own;
+  Tensor sum = own;
+  if (options_.bf16) {
+    sum = own_in_bf16_[bucket];
+  } else if (adds) {
+    sum = Tensor::empty(own.shape(), own.dtype(), own.device());
+  }
   communicator_.reduce_scatter(buffers_[bucket], sum, plan_.buckets()[bucket].counts, options);
-  if (adds) own.add_(sum);
   buffers_[bucket] = Tensor();
+  if (adds) {
+    own.add_(sum.to(own.dtype()));
+  } else if (every_micro_batch() && options_.bf16) {
+    own.copy_(sum);
+  }
+}
+
+void GradientReducer::widen() {
+  if (!travels_in_bf16() || every_micro_batch()) return;
+  for (size_t bucket = 0; bucket < buffers_.size(); ++bucket) {
+    if (options_.scatter) {
+      own_[bucket].copy_(own_in_bf16_[bucket]);
+      continue;
+    }
+    int64_t at = 0;
+    for (const size_t i : plan_.buckets()[bucket].parameters) {
+      const Tensor& whole = complete_[i];
+      whole.reshape({whole.numel()}).copy_(buffers_[bucket].slice(0, at, whole.numel()));
+      at += whole.numel();
+    }
+  }
 }
 
 void GradientReducer::work() {
@@ -173,16 +206,18 @@ void GradientReducer::finish() {
       fill(bucket);
       reduce(bucket);
     }
-    return;
+    return widen();
   }
-  if (buffers_.empty() || !options_.beside_backward) return;
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return reduced_ == buffers_.size(); });
-  if (error_) std::rethrow_exception(error_);
+  if (!buffers_.empty() && options_.beside_backward) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return reduced_ == buffers_.size(); });
+    if (error_) std::rethrow_exception(error_);
+  }
+  widen();
 }
 
 Tensor GradientReducer::gradient(size_t parameter) const {
-  if (buffers_.empty()) return complete_[parameter];
+  if (buffers_.empty() || options_.bf16) return complete_[parameter];
   const size_t bucket = plan_.bucket_of(parameter);
   int64_t at = 0;
   for (const size_t i : plan_.buckets()[bucket].parameters) {

@@ -20,6 +20,8 @@ struct ReducerOptions {
   bool ordered = false;
   /// Leave each rank only the sums of its own pieces (ZeRO-2 and 3).
   bool scatter = false;
+  /// Gradients travel in bf16, and the sum over ranks is rounded to bf16. Not with `ordered`.
+  bool bf16 = false;
   /// Buckets travel in a thread while backward runs. False: backward itself uses the ranks' connections (ZeRO-3), so
   /// buckets travel in between, in its thread.
   bool beside_backward = true;
@@ -42,8 +44,9 @@ class GradientReducer {
 
   /// Starts an update of `count` micro-batches.
   void start(int64_t count);
-  /// Before backward of the last pass of micro-batch `index`.
-  void arm(int64_t index);
+  /// Before backward of the last pass of micro-batch `index`. `which`: only of these parameters, whose micro-batches
+  /// come in order; empty: of all.
+  void arm(int64_t index, const std::vector<bool>& which = {});
   /// The gradient of a parameter is complete in this backward: known from a leaf hook, or from the layer's end.
   void ready(size_t parameter);
   /// After that backward. A parameter without a gradient counts as zeros.
@@ -62,9 +65,13 @@ class GradientReducer {
   /// Whether every micro-batch is summed over ranks, not only the sum of all.
   bool every_micro_batch() const;
   void complete(size_t parameter, Tensor gradient);
+  bool travels_in_bf16() const { return options_.bf16 && !buffers_.empty(); }
+  DType travel_type(const Tensor& parameter) const;
   void fill(size_t bucket);
   void send(size_t bucket);
   void reduce(size_t bucket);
+  /// Converts sums over ranks from bf16.
+  void widen();
   void work();
 
   Tape& tape_;
@@ -77,11 +84,13 @@ class GradientReducer {
   std::vector<bool> seen_;  ///< parameters that are ready in this backward
   std::vector<bool> defined_;
   std::vector<std::vector<Tensor>> partial_;  ///< sums of complete subtrees of micro-batches, by parameter
-  std::vector<Tensor> complete_;              ///< sums over micro-batches, until they are in a bucket
-  std::vector<size_t> left_;                  ///< parameters that each bucket waits for
-  size_t sent_ = 0;                           ///< buckets on their way
-  std::vector<Tensor> buffers_;               ///< of each bucket, while it travels; empty for one rank
-  std::vector<Tensor> own_;                   ///< with scatter: the sums of this rank's pieces
+  /// Sums over micro-batches, until they are in a bucket; with bf16 and without scatter in the end those over ranks.
+  std::vector<Tensor> complete_;
+  std::vector<size_t> left_;         ///< parameters that each bucket waits for
+  size_t sent_ = 0;                  ///< buckets on their way
+  std::vector<Tensor> buffers_;      ///< of each bucket, while it travels; empty for one rank
+  std::vector<Tensor> own_;          ///< with scatter: the sums of this rank's pieces
+  std::vector<Tensor> own_in_bf16_;  ///< with scatter and bf16: the same before widen()
 
   std::mutex mutex_;
   std::condition_variable changed_;

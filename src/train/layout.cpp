@@ -14,14 +14,18 @@ int64_t parts_of(int64_t rows, int64_t most) { return (rows + most - 1) / most; 
 
 bool is_power_of_two(int64_t n) { return std::has_single_bit(static_cast<uint64_t>(n)); }
 
-/// Refuses choices that the planner knows and training does not support.
-void refuse_missing(const LayoutChoice& layout, const NoteProblem& note) {
-  constexpr const char* kHint = "leave it out; dp, tp, pp, cp, ep and zero divide the work";
-  const auto refuse = [&](bool asked, const char* key, const std::string& value) {
-    if (asked) note("layout", str("layout.", key), value + " is not supported by training recipes", kHint);
-  };
-  refuse(layout.recompute == Recompute::selective, "recompute", "selective");
-  refuse(layout.reduce == ReduceType::bf16, "reduce", "bf16");
+void check_recompute(const Recipe& recipe, const NoteProblem& note) {
+  if (recipe.layout.recompute == Recompute::selective && recipe.checkpointing) {
+    note("layout", "layout.recompute", "selective with checkpointing, which computes whole layers again",
+         "leave one of them out");
+  }
+}
+
+void check_reduce(const LayoutChoice& layout, const NoteProblem& note) {
+  if (layout.reduce == ReduceType::bf16 && layout.order == SumOrder::ordered) {
+    note("layout", "layout.reduce", "bf16 with order ordered: a rank's sum is rounded, so bits depend on the ranks",
+         "use reduce f32, or order fast");
+  }
 }
 
 /// Notes every choice that an interleaved pipeline does not support.
@@ -34,10 +38,6 @@ void check_interleaved(const LayoutChoice& layout, const NoteProblem& note) {
   }
   if (!interleaved) return;
   if (layout.pp == 1) note("layout", "layout.schedule", "interleaved, but pp is 1", "give pp, or leave schedule out");
-  if (layout.order == SumOrder::ordered) {
-    note("layout", "layout.order", "ordered with schedule interleaved, which is not supported",
-         "use order fast, or schedule 1f1b");
-  }
 }
 
 /// Notes every choice that tensor parallelism does not support.
@@ -158,7 +158,8 @@ void resolve_layout(Recipe& recipe) {
 
 void check_layout(const Recipe& recipe, const NoteProblem& note) {
   const LayoutChoice& layout = recipe.layout;
-  refuse_missing(layout, note);
+  check_recompute(recipe, note);
+  check_reduce(layout, note);
   check_tensor_parallel(recipe, note);
   check_context_parallel(recipe, note);
   check_interleaved(layout, note);

@@ -16,7 +16,7 @@ struct Recipe;
 using arch::PipelineSchedule;
 using arch::Recompute;
 
-/// Type in which gradients are summed over ranks.
+/// Type in which gradients travel between ranks.
 enum class ReduceType { f32, bf16 };
 constexpr std::array<std::string_view, 2> names_of(ReduceType) { return {"f32", "bf16"}; }
 
@@ -65,8 +65,11 @@ struct LayoutChoice {
         "most sequences that a rank computes at once; default 0: its share of the batch, with order ordered an eighth "
         "of the batch",
         arch::kCount);
-    field("recompute", self.recompute, "activations computed again in backward: none, or full as checkpointing does");
-    field("reduce", self.reduce, "type of gradient sums over ranks; only f32 is supported");
+    field("recompute", self.recompute,
+          "activations computed again in backward: none; selective: outputs of norms and of feed-forward activations; "
+          "full: every layer, as checkpointing does");
+    field("reduce", self.reduce,
+          "type in which gradients travel between data- and context-parallel ranks; bf16 halves the bytes");
     field("order", self.order,
           "fast: the communicator's own order of sums; ordered: the same bits for 1, 2, 4 and 8 ranks");
   }

@@ -104,6 +104,9 @@ void check_memory(const Recipe& recipe, std::optional<double> available, DeviceK
     advice += str("\n  --set batch=", recipe.batch / 2, " --set accumulation=", recipe.accumulation * 2,
                   "  half the activations, the same updates");
   }
+  if (!recipe.checkpointing && recipe.layout.recompute == Recompute::none) {
+    advice += "\n  --set layout.recompute=selective  cheap activations are computed again, little more work";
+  }
   if (!recipe.checkpointing)
     advice += "\n  --set checkpointing=true  most activations are computed again, a third more work";
   if (recipe.save_in_background) {

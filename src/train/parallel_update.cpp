@@ -56,6 +56,9 @@ ParallelUpdate::ParallelUpdate(nn::Model& model, Tape& tape, const Recipe& recip
   };
   add(parts[0], groups.data);
   if (!parts[1].empty()) add(parts[1], groups.same_experts);
+  if (model.stage().chunks > 1 && recipe.layout.order == SumOrder::ordered) {
+    for (const auto& replicas : replicas_) chunk_gradients_.emplace_back(tape, replicas->parameters(), model);
+  }
   if (!divided_) return;
   divided_->attach(tape, [this](int64_t layer) {
     for (const auto& replicas : replicas_) replicas->layer_complete(layer);
@@ -120,7 +123,6 @@ void ParallelUpdate::run(std::vector<Pass>& passes) {
   stage.backward = [&](const StagePass& now, const Tensor& gradient) {
     Pass& pass = at(now.pass);
     Pass::Chunk& chunk = pass.chunks[static_cast<size_t>(now.chunk)];
-    const bool last = pass.last_of_part && now.chunk == 0;  // backward runs the chunks in reverse
     std::vector<Tensor> outputs;
     std::vector<Tensor> grads;
     const auto add = [&](const Tensor& output, double share) {
@@ -135,14 +137,7 @@ void ParallelUpdate::run(std::vector<Pass>& passes) {
       grads.push_back(gradient);
     }
     tape_.resume(std::move(chunk.records));
-    // A loss that is not finite is not skipped: all ranks must make the same calls.
-    for (const auto& replicas : replicas_) {
-      if (last) replicas->reducer().arm(pass.part);
-    }
-    tape_.backward(outputs, grads);
-    for (const auto& replicas : replicas_) {
-      if (last) replicas->reducer().disarm();
-    }
+    run_backward(pass, now.chunk, outputs, grads);
     Tensor back;
     if (chunk.states.defined()) {
       back = tape_.grad(chunk.states);
@@ -153,6 +148,24 @@ void ParallelUpdate::run(std::vector<Pass>& passes) {
   };
   if (model_.stage().chunks > 1) return run_interleaved(*groups_.stages, model_.stage().chunks, stage);
   run_one_forward_one_backward(groups_.stages.get(), stage);
+}
+
+void ParallelUpdate::run_backward(const Pass& pass, int chunk, const std::vector<Tensor>& outputs,
+                                  const std::vector<Tensor>& grads) {
+  const bool completes = pass.last_of_part && (sums_chunks() || chunk == 0);  // backward runs the chunks in reverse
+  for (ChunkGradients& gradients : chunk_gradients_) gradients.restore(pass.part);
+  for (size_t i = 0; completes && i < replicas_.size(); ++i) {
+    GradientReducer& reducer = replicas_[i]->reducer();
+    sums_chunks() ? reducer.arm(pass.part, chunk_gradients_[i].completed_by(chunk)) : reducer.arm(pass.part);
+  }
+  // A loss that is not finite is not skipped: all ranks must make the same calls.
+  tape_.backward(outputs, grads);
+  for (const auto& replicas : replicas_) {
+    if (completes) replicas->reducer().disarm();
+  }
+  for (ChunkGradients& gradients : chunk_gradients_) {
+    if (!completes || chunk > 0) gradients.keep(pass.part);
+  }
 }
 
 double ParallelUpdate::run_passes(int64_t step, const std::function<data::Batch(int64_t pass)>& batch_at) {
@@ -167,9 +180,10 @@ double ParallelUpdate::run_passes(int64_t step, const std::function<data::Batch(
   tape_.zero_grad();
   const auto micro = static_cast<int64_t>(micro_batches_.size());
   // The reducer gets the gradients of so many passes together: of a micro-batch. ZeRO-3 does not keep whole gradients
-  // until then, unless sums are ordered. An interleaved stage runs the chunks of several passes in between.
+  // until then, unless sums are ordered. An interleaved stage runs the chunks of several passes in between; their sum
+  // over all passes is enough unless sums are ordered.
   int64_t together = divided_ && recipe_.layout.order != SumOrder::ordered ? 1 : accumulated;
-  if (model_.stage().chunks > 1) together = micro * accumulated;
+  if (model_.stage().chunks > 1 && !sums_chunks()) together = micro * accumulated;
   for (const auto& replicas : replicas_) replicas->reducer().start(micro * accumulated / together);
   const DividedWeights::Use weights(divided_.get());
   std::vector<Pass> passes;

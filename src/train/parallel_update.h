@@ -7,6 +7,7 @@
 #include "lamina/comm/communicator.h"
 #include "lamina/data/batches.h"
 #include "lamina/nn/model.h"
+#include "lamina/train/chunk_gradients.h"
 #include "lamina/train/divided_weights.h"
 #include "lamina/train/evaluation.h"
 #include "lamina/train/optimizer.h"
@@ -76,8 +77,12 @@ class ParallelUpdate {
   };
   Place place_of(const std::string& name) const;
   const Replicas& replicas_of(const Place& place) const { return *replicas_[place.replicas]; }
+  /// Whether micro-batches are summed in a tree although chunks of other micro-batches run in between.
+  bool sums_chunks() const { return !chunk_gradients_.empty(); }
   /// Runs forward and backward of `passes` through the pipeline.
   void run(std::vector<Pass>& passes);
+  /// Backward of a chunk whose records are on the tape, with the reducers prepared.
+  void run_backward(const Pass& pass, int chunk, const std::vector<Tensor>& outputs, const std::vector<Tensor>& grads);
   /// Exchanges the losses of micro-batches, and which parameters have gradients. Returns the mean loss.
   double sum_losses(const std::vector<double>& losses);
   std::vector<double> chunk_squares() const;
@@ -99,6 +104,7 @@ class ParallelUpdate {
   std::shared_ptr<DividedWeights> divided_;
   std::unique_ptr<ShardedWeights> sharded_;
   std::vector<std::unique_ptr<Replicas>> replicas_;  ///< all parameters but experts; experts, if ranks divide them
+  std::vector<ChunkGradients> chunk_gradients_;      ///< of each replicas_; empty: see sums_chunks()
   std::map<std::string, Place> places_;
   std::vector<RowRange> micro_batches_;
 };

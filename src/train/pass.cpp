@@ -82,6 +82,7 @@ nn::StageOutput pass_output(nn::Model& model, Tape& tape, const Recipe& recipe, 
                      .step = input.index,
                      .first_row = input.first_row,
                      .checkpoint = recipe.checkpointing ? &tape : nullptr,
+                     .recompute = recipe.layout.recompute == Recompute::selective ? &tape : nullptr,
                      .chunk = chunk};
   run.document_starts = input.document_starts;
   run.source = input.source;

@@ -121,6 +121,13 @@ TEST(Presets, parametersAreThePublishedNumbers) {
       {"minitron-4b", 4190509056},
       {"granite-3.0-2b", 2533531648},
       {"palm-8b", 8632012800},
+      {"minimax-text-01", 456089655296},
+      {"rwkv-4-169m", 169342464},
+      {"rwkv-4-430m", 430397440},
+      {"rwkv-4-1.5b", 1515106304},
+      {"rwkv-4-3b", 2984627200},
+      {"rwkv-4-7b", 7392649216},
+      {"rwkv-4-14b", 14148597760},
   };
   for (const auto& [name, total] : published) {
     EXPECT_EQ(count_parameters(resolve(load_preset(name))).total, total) << name;

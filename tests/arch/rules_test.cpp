@@ -57,6 +57,7 @@ const std::vector<Breach>& breaches() {
       {"mamba2-tiny", {kMixer + "groups=3"}, "ssm_heads_divide"},
       {"mamba2-tiny", {kMixer + "in_scales=[1,2]"}, "in_scales_complete"},
       {"mamba-tiny", {kBlock + "mixer={\"kind\":\"rg_lru\",\"blocks\":3}"}, "lru_blocks_divide"},
+      {"llama-tiny", {kBlock + "mixer={\"kind\":\"lightning\",\"n_heads\":5}"}, "linear_heads_known"},
       {"llama-tiny",
        {kBlock + "mixer={\"kind\":\"attention_mamba2\",\"attention\":{\"n_heads\":5}}"},
        "head_dim_known"},

@@ -210,6 +210,9 @@ inline void diagonal(World& w) {
   w.keep(ops::rg_lru(u, w.fits({batch, seq, channels}), w.fits({batch, seq, channels}), w.fits({channels}),
                      w.fits_or_none({batch, channels}), w.fits_or_none({batch}))
              .y);
+  w.keep(ops::wkv(u, w.fits({batch, seq, channels}), w.fits({channels}), w.fits({channels}),
+                  w.fits_or_none({batch, 3, channels}))
+             .y);
 }
 
 inline void rotary(World& w) {

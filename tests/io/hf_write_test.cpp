@@ -86,6 +86,8 @@ constexpr Case kCases[] = {
     {"falcon-h1-tiny", "falcon_h1"},
     {"lfm2-tiny", "lfm2"},
     {"recurrent-gemma-tiny", "recurrent_gemma"},
+    {"minimax-tiny", "minimax"},
+    {"rwkv-4-tiny", "rwkv"},
 };
 INSTANTIATE_TEST_SUITE_P(All, HfPreset, ::testing::ValuesIn(kCases), [](const auto& test) {
   std::string name = test.param.preset;

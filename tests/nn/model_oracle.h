@@ -143,6 +143,10 @@ class ModelOracle {
 
   void layer(const arch::Block& block, const std::string& name, Rows& x) const {
     const S factor = S(block.residual_scale);
+    const auto add = [&](const Rows& stream, const Rows& output) {
+      return sum(sum(Rows(stream.size(), Row(stream.front().size(), S(0))), stream, S(block.skip_scale)), output,
+                 factor);
+    };
     const auto before = [&](const Rows& in, const char* slot) {
       return has_slot(block, slot) ? norm(in, *block.norm, name + slot) : in;
     };
@@ -151,13 +155,13 @@ class ModelOracle {
     using arch::Placement;
     const auto sublayer = [&](const auto& f, const char* input, const char* output) {
       switch (block.placement) {
-        case Placement::pre: x = sum(x, f(before(x, input)), factor); break;
-        case Placement::post: x = before(sum(x, f(x), factor), input); break;
-        case Placement::sandwich: x = sum(x, before(f(before(x, input)), output), factor); break;
-        case Placement::branch_post: x = sum(x, before(f(x), output), factor); break;
+        case Placement::pre: x = add(x, f(before(x, input))); break;
+        case Placement::post: x = before(add(x, f(x)), input); break;
+        case Placement::sandwich: x = add(x, before(f(before(x, input)), output)); break;
+        case Placement::branch_post: x = add(x, before(f(x), output)); break;
         case Placement::residual_after_norm: {
           const Rows n = before(x, input);
-          x = sum(n, f(n), factor);
+          x = add(n, f(n));
         }
       }
     };
@@ -173,7 +177,7 @@ class ModelOracle {
     const bool shared = parallel->shared_norm;
     const Rows m = before(mix(plain ? start : before(x, shared ? "norm" : "mixer_norm")), "mixer_output_norm");
     const Rows f = before(feed(plain ? start : before(x, shared ? "norm" : "ffn_norm")), "ffn_output_norm");
-    x = sum(start, sum(m, f, S(1)), factor);
+    x = add(start, sum(m, f, S(1)));
     if (block.placement == Placement::post) x = before(x, "norm");
   }
 

@@ -61,8 +61,10 @@ inline std::vector<NamedSpec> wirings() {
     const std::string parallel = "layers[0].pattern[0].wiring.kind=parallel";
     const std::string own = "layers[0].pattern[0].wiring.shared_norm=false";
     const bool joint = place.ends_with("=post") || place.ends_with("residual_after_norm");
+    const std::string skip = "layers[0].pattern[0].skip_scale=1.3";
     all.push_back(changed("llama-tiny", {place, scale}));
-    all.push_back(changed("gpt2-tiny", {place, parallel, scale}));
+    all.push_back(changed("llama-tiny", {place, skip}));
+    all.push_back(changed("gpt2-tiny", {place, parallel, scale, skip}));
     if (!joint) all.push_back(changed("gpt2-tiny", {place, parallel, own}));
     all.push_back(changed("gpt2-tiny", {place, "layers[0].pattern[0].ffn.kind=none"}));
   }

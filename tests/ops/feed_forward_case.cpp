@@ -16,6 +16,7 @@ struct FeedForwardCase {
     int64_t out = 1;
     bool bias = false;
     Activation activation = Activation::gelu_tanh;
+    ops::HiddenActivations hidden = ops::HiddenActivations::kept;
   };
 
   static std::vector<Params> sweep() {
@@ -26,7 +27,9 @@ struct FeedForwardCase {
         {{5, 8}, 0, 4, true},   {{5, 8}, 16, 0},           {{20, 16}, 24, 8, true, Activation::none}};
     for (const Activation kind : {Activation::relu, Activation::gelu, Activation::silu, Activation::relu2}) {
       all.push_back({{18, 16}, 24, 8, kind != Activation::gelu, kind});
+      all.push_back({{18, 16}, 24, 8, kind == Activation::gelu, kind, ops::HiddenActivations::recomputed});
     }
+    all.push_back({{20, 16}, 24, 8, true, Activation::none, ops::HiddenActivations::recomputed});
     return all;
   }
   static std::vector<Params> bench() {
@@ -34,7 +37,7 @@ struct FeedForwardCase {
   }
   static std::string describe(const Params& p) {
     return str(p.shape, " -> ", p.d_ff, " -> ", p.out, p.bias ? " bias" : "", " activation ",
-               static_cast<int>(p.activation));
+               static_cast<int>(p.activation), p.hidden == ops::HiddenActivations::kept ? "" : " recomputed");
   }
   static std::vector<Input> inputs(const Params& p) {
     return {{.shape = p.shape},
@@ -44,7 +47,7 @@ struct FeedForwardCase {
             p.bias ? Input{.shape = {p.out}} : absent()};
   }
   static std::vector<Tensor> run(const Params& p, const std::vector<Tensor>& in) {
-    return {ops::feed_forward(in[0], {in[1], in[2], in[3], in[4]}, p.activation)};
+    return {ops::feed_forward(in[0], {in[1], in[2], in[3], in[4]}, p.activation, p.hidden)};
   }
   template <class S>
   static Arrays<S> oracle(const Params& p, const Arrays<S>& in) {

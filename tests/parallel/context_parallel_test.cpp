@@ -111,6 +111,7 @@ TEST(ContextParallel, RandomArchitecturesAndLayoutsEqualOneDevice) {
     recipe.layout.dp = experts ? 1 : 1 + draw.below(2);
     recipe.layout.micro_batch = experts ? 4 : 1 + draw.below(4);
     recipe.layout.sequence = tp > 1 && draw.coin();
+    if (draw.coin()) recipe.layout.recompute = train::Recompute::selective;
     compare(recipe, expected,
             str("seed ", seed, " tp ", tp, " dp ", recipe.layout.dp, " pp ", recipe.layout.pp, " cp ", cp));
   }

@@ -68,6 +68,7 @@ TEST(ExpertParallel, RandomArchitecturesAndLayoutsEqualOneDevice) {
     recipe.layout.ep = ep;
     recipe.layout.dp = ep * (1 + draw.below(2));
     recipe.layout.sequence = tp > 1 && draw.coin();
+    if (draw.coin()) recipe.layout.recompute = train::Recompute::selective;
     compare(recipe, expected, str("seed ", seed, " tp ", tp, " ep ", ep, " dp ", recipe.layout.dp));
   }
   EXPECT_EQ(compared, 16);

@@ -16,12 +16,6 @@ std::string problems_of(const std::vector<std::string>& changes) {
   return "";
 }
 
-TEST(Layout, WhatIsNotImplementedIsRefused) {
-  for (const char* change : {"layout.recompute=selective", "layout.reduce=bf16"}) {
-    EXPECT_NE(problems_of({change}).find("is not supported by training recipes"), std::string::npos) << change;
-  }
-}
-
 TEST(Layout, RanksAndMicroBatchesMustFitTheBatch) {
   EXPECT_EQ(problems_of({"layout.dp=12"}), "");
   EXPECT_NE(problems_of({"layout.dp=13"}).find("13 ranks share a batch of 12"), std::string::npos);

@@ -103,6 +103,7 @@ TEST(Pipeline, RandomArchitecturesAndLayoutsEqualOneDevice) {
     recipe.layout.dp = experts ? 1 : 1 + draw.below(2);
     recipe.layout.micro_batch = experts ? 7 : 1 + draw.below(4);
     recipe.layout.sequence = tp > 1 && draw.coin();
+    if (draw.coin()) recipe.layout.recompute = train::Recompute::selective;
     compare(recipe, expected, str("seed ", seed, " tp ", tp, " dp ", recipe.layout.dp));
   }
   EXPECT_EQ(compared, 20);

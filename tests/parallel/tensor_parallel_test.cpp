@@ -79,6 +79,7 @@ TEST(TensorParallel, RandomArchitecturesAndLayoutsEqualOneDevice) {
     recipe.layout.dp = has_experts(recipe.architecture) ? 1 : dp;
     recipe.layout.sequence = draw.coin();
     recipe.layout.zero = 0;
+    if (draw.coin()) recipe.layout.recompute = train::Recompute::selective;
     compare(recipe, expected, str("seed ", seed, " tp ", tp, " dp ", dp, recipe.layout.sequence ? " sequence" : ""));
   }
   EXPECT_EQ(compared, 24);

@@ -69,6 +69,9 @@ Factor mixers() {
            {"s4d", {mixer + R"({"kind":"s4d","state":6})"}},
            {"short conv", {mixer + R"({"kind":"short_conv","conv":3})"}},
            {"lru", {mixer + R"({"kind":"rg_lru","blocks":4})"}},
+           {"lightning", {mixer + R"({"kind":"lightning","n_heads":4,"chunk":4})"}},
+           {"wkv", {mixer + R"({"kind":"wkv"})"}},
+           {"channel mix", {mixer + R"({"kind":"channel_mix","d_ff":24})"}},
            {"attention beside mamba2",
             {mixer +
              R"({"kind":"attention_mamba2","attention":{"n_heads":4,"n_kv_heads":2},)"
@@ -148,7 +151,7 @@ std::vector<Factor> factors() {
        {{"own", {}},
         {"tied", {"head.tied=true"}},
         {"capped", {"head.bias=true", "head.scale={\"kind\":\"constant\",\"value\":0.6}", "head.soft_cap=2"}}}},
-      {"residual", {{"plain", {}}, {"scaled", {kBlock + "residual_scale=0.7"}}}},
+      {"residual", {{"plain", {}}, {"scaled", {kBlock + "residual_scale=0.7", kBlock + "skip_scale=1.2"}}}},
       {"end", {{"default", {}}, {"no norm", {"final_norm=false"}}}},
   };
 }

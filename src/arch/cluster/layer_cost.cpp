@@ -140,6 +140,8 @@ void add_memory_bound(const LayerContext& c, LayerCost& cost) {
   const double inner = c.tokens * c.layer.ffn_width / c.tp;
   const double gates = c.layer.gated ? 1 : 0;
   const double ffn = c.layer.ffn_width > 0 ? 1 : 0;
+  // With sequence parallelism the gathered input of a sublayer is stored, not the norm's output.
+  cost.light += kernels(c.layout.sequence ? 0 : c.layer.norms, 2 * b * stream) + kernels(ffn, (2 + gates) * b * inner);
   const double rotated = c.layer.rotates ? c.tokens * c.layer.qk_dim * (c.layer.heads + c.layer.kv_heads) / c.tp : 0;
   cost.forward.memory += kernels(c.layer.norms, 2 * b * stream) +               // read, write
                          kernels(c.layer.sublayers, (3 * b + mask) * stream) +  // branch + residual
@@ -165,6 +167,7 @@ void add_activations(const LayerContext& c, LayerCost& cost) {
   widths += (2 + (layer.gated ? 1 : 0)) * layer.ffn_width;               // before and after the activation
   const double keys = layer.kv_heads * (layer.qk_dim + layer.v_dim) / std::max(1.0, std::min(c.tp, layer.kv_heads));
   kept.other += b * c.tokens * (widths / c.tp + keys);
+  kept.light += b * (c.layout.sequence ? 0 : stream * layer.norms) + b * c.tokens * layer.ffn_width / c.tp;
   kept.other += b * c.tokens * c.model.d_model * layer.top_k * 2 / (c.layout.sequence ? c.tp : 1);  // routed copies
 }
 

@@ -26,12 +26,15 @@ struct ActivationBytes {
   double input = 0;   ///< residual stream at the layer's input: all that full recomputation keeps
   double other = 0;   ///< everything else except scores
   double scores = 0;  ///< attention scores, if they are stored: what selective recomputation drops
+  /// Of `other`: outputs of norms and of feed-forward activations, what selective recomputation drops otherwise.
+  double light = 0;
 };
 
 /// Cost of one layer under the tensor, context and expert parallel sizes and the micro-batch of a layout.
 struct LayerCost {
   PassSeconds forward;
   PassSeconds backward;  ///< without recomputation
+  double light = 0;      ///< seconds to compute ActivationBytes::light again
   ActivationBytes activations;
   double dense = 0;   ///< weights per device, without routed experts
   double expert = 0;  ///< weights of routed experts per device

@@ -43,8 +43,10 @@ struct Layout {
     field("schedule", self.schedule, "order of passes in the pipeline; interleaved needs interleave > 1");
     field("interleave", self.interleave, "chunks of layers per stage (arXiv:2104.04473)", Limits{1, 1024});
     field("micro_batch", self.micro_batch, "sequences per forward pass of a replica");
-    field("recompute", self.recompute,
-          "activations computed again in backward: none, selective (attention scores), full (every layer)");
+    field(
+        "recompute", self.recompute,
+        "activations computed again in backward: none; selective: attention scores if they are stored, else outputs of "
+        "norms and of feed-forward activations; full: every layer");
   }
   bool operator==(const Layout&) const = default;
 

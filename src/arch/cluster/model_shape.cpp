@@ -84,6 +84,11 @@ void add_mixer(const Mamba2& m, LayerShape& shape) { shape.ssm_width = static_ca
 void add_mixer(const S4d& /*m*/, LayerShape& shape) { shape.ssm_width = 1; }        // set to d_model by the caller
 void add_mixer(const ShortConv& /*m*/, LayerShape& shape) { shape.ssm_width = 1; }  // likewise
 void add_mixer(const RgLru& m, LayerShape& shape) { shape.ssm_width = static_cast<double>(*m.width); }
+void add_mixer(const Lightning& m, LayerShape& shape) {
+  shape.ssm_width = static_cast<double>(m.n_heads) * static_cast<double>(*m.head_dim);
+}
+void add_mixer(const Wkv& m, LayerShape& shape) { shape.ssm_width = static_cast<double>(*m.width); }
+void add_mixer(const ChannelMix& m, LayerShape& shape) { shape.ssm_width = static_cast<double>(*m.d_ff); }
 void add_mixer(const AttentionMamba2& m, LayerShape& shape) {
   add_mixer(m.attention, shape);
   add_mixer(m.mamba2, shape);

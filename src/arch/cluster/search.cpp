@@ -130,13 +130,11 @@ class LayoutFinder {
 
   void try_memory_savings(Layout layout) {
     const bool copies = layout.dp * layout.cp > 1;
-    const bool stored = setup_.attention == AttentionKernel::stored;
     if (!costs_) costs_ = cost_table(cluster_, model_, setup_, layout);
     for (const int64_t zero : choices(wish_, "zero", wish_.layout.zero, copies ? kAllStages : kNoStage)) {
       layout.zero = zero;
       for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
-        if (wish_.has("recompute") ? recompute != wish_.layout.recompute : recompute == Recompute::selective && !stored)
-          continue;  // fused attention keeps no scores to recompute
+        if (wish_.has("recompute") && recompute != wish_.layout.recompute) continue;
         layout.recompute = recompute;
         note(estimate_step(cluster_, model_, setup_, layout, *costs_));
       }

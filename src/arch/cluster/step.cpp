@@ -29,13 +29,15 @@ StageCounts count_stages(const ModelShape& model, const Layout& layout) {
 
 double recomputed_seconds(const LayerCost& cost, Recompute recompute) {
   if (recompute == Recompute::full) return cost.forward.total();
-  return recompute == Recompute::selective ? cost.forward.mixing : 0;
+  if (recompute == Recompute::none) return 0;
+  return cost.activations.scores > 0 ? cost.forward.mixing : cost.light;
 }
 
 double kept_bytes(const LayerCost& cost, Recompute recompute) {
   const ActivationBytes& bytes = cost.activations;
   if (recompute == Recompute::full) return bytes.input;
-  return bytes.input + bytes.other + (recompute == Recompute::none ? bytes.scores : 0);
+  if (recompute == Recompute::none) return bytes.input + bytes.other + bytes.scores;
+  return bytes.input + bytes.other - (bytes.scores > 0 ? 0 : bytes.light);
 }
 
 /// Weights of a stage on one device.

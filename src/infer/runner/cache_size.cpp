@@ -2,6 +2,10 @@
 
 #include <algorithm>
 
+#include "lamina/arch/layers.h"
+#include "lamina/nn/tensor_parallel.h"
+#include "lamina/tensor/replay.h"
+
 namespace lamina::infer {
 namespace {
 
@@ -35,13 +39,43 @@ int64_t bytes_of(const nn::SequenceCache& one, const std::vector<int64_t>& pages
   return bytes;
 }
 
+/// Page tables are the same on all ranks, so the numbers must be, too. A rank with more KV heads has room for fewer.
+void agree_on_least(comm::Communicator& ranks, nn::SequenceCacheOptions& sized) {
+  std::vector<double> own(sized.pages.begin(), sized.pages.end());
+  own.push_back(static_cast<double>(sized.state_slots));
+  const std::vector<double> all = comm::gather(ranks, own, "cache size");
+  for (size_t i = 0; i < all.size(); ++i) own[i % own.size()] = std::min(own[i % own.size()], all[i]);
+  sized.state_slots = static_cast<int64_t>(own.back());
+  own.pop_back();
+  sized.pages.assign(own.begin(), own.end());
+}
+
 }  // namespace
+
+ModelRunnerOptions checked_options(ModelRunnerOptions options, const nn::Model& model) {
+  LAMINA_CHECK(!model.spec().encoder,
+               "the engine runs decoders, and this model is an encoder–decoder; use lamina generate (infer::generate)");
+  LAMINA_CHECK(arch::is_causal(model.spec()),
+               "the engine runs decoders, and this model is an encoder, which generates no text; use lamina embed or "
+               "lamina eval (infer::embed)");
+  const bool divided = model.parallel() != nullptr;
+  LAMINA_CHECK(!divided || model.device().kind() == DeviceKind::cpu,
+               "several processes share a model on CPUs only yet; use --device cpu");
+  if (options.context == 0) options.context = model.spec().context;
+  LAMINA_CHECK(options.rows > 0 && options.context > 0, "runner: ", options.rows, " rows with a context of ",
+               options.context, " tokens; expected positive numbers");
+  if (!Replay::possible(model.device())) return options;
+  const std::optional<DType> half = half_type_of(model);
+  if (!options.activations) options.activations = half;
+  if (!options.cache_dtype) options.cache_dtype = half;
+  return options;
+}
 
 int64_t kept_window(const nn::Model& model, const nn::SequenceCache& cache, int64_t group) {
   return model.depends_on_length() ? 0 : cache.window(group);
 }
 
-nn::SequenceCacheOptions size_caches(const nn::Model& model, const ModelRunnerOptions& options, int64_t context) {
+nn::SequenceCacheOptions size_caches(const nn::Model& model, const ModelRunnerOptions& options) {
   nn::SequenceCacheOptions sized{.pages = {1}, .page_size = options.page_size, .dtype = options.cache_dtype};
   sized.state_slots = 1;
   const nn::SequenceCache one(model.cache_layouts(), sized, model.dtype(), Device::meta());
@@ -56,7 +90,7 @@ nn::SequenceCacheOptions size_caches(const nn::Model& model, const ModelRunnerOp
                bytes_of(one, pages_for(model, one, options.page_size, options.rows), sized.state_slots),
                "; give more memory, or a cache of fewer bits");
   int64_t low = 1;  // in pages
-  int64_t high = options.rows * ((context + options.page_size - 1) / options.page_size);
+  int64_t high = options.rows * ((options.context + options.page_size - 1) / options.page_size);
   while (low < high) {
     const int64_t middle = low + (high - low + 1) / 2;
     if (fits(middle * options.page_size)) {
@@ -66,6 +100,7 @@ nn::SequenceCacheOptions size_caches(const nn::Model& model, const ModelRunnerOp
     }
   }
   sized.pages = pages_for(model, one, low * options.page_size, options.rows);
+  if (model.parallel()) agree_on_least(model.parallel()->ranks(), sized);
   return sized;
 }
 

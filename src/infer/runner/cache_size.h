@@ -9,8 +9,12 @@ namespace lamina::infer {
 int64_t kept_window(const nn::Model& model, const nn::SequenceCache& cache, int64_t group);
 
 /// Divides options.cache_bytes among the page groups and states of a model. Every group that sees all tokens holds the
-/// same number of tokens; a window's group holds no more than all rows can use. Throws Error if not even one sequence
-/// of one page fits.
-nn::SequenceCacheOptions size_caches(const nn::Model& model, const ModelRunnerOptions& options, int64_t context);
+/// same number of tokens; a window's group holds no more than all rows can use. Ranks that hold a model together agree
+/// on the smallest numbers among them. Throws Error if not even one sequence of one page fits.
+nn::SequenceCacheOptions size_caches(const nn::Model& model, const ModelRunnerOptions& options);
+
+/// Fills in the types that a GPU's tensor cores need, and the model's context. Throws Error if the engine cannot run
+/// the model.
+ModelRunnerOptions checked_options(ModelRunnerOptions options, const nn::Model& model);
 
 }  // namespace lamina::infer

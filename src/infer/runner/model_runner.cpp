@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "lamina/arch/layers.h"
 #include "lamina/infer/runner/cache_size.h"
 #include "lamina/infer/runner/decode_graphs.h"
+#include "lamina/infer/runner/rank_steps.h"
 
 namespace lamina::infer {
 
@@ -17,36 +17,17 @@ std::optional<DType> half_type_of(const nn::Model& model) {
   return {};
 }
 
-namespace {
-
-/// Fills in the types that a GPU's tensor cores need.
-ModelRunnerOptions with_types(ModelRunnerOptions options, const nn::Model& model) {
-  LAMINA_CHECK(!model.spec().encoder,
-               "the engine runs decoders, and this model is an encoder–decoder; use lamina generate (infer::generate)");
-  LAMINA_CHECK(arch::is_causal(model.spec()),
-               "the engine runs decoders, and this model is an encoder, which generates no text; use lamina embed or "
-               "lamina eval (infer::embed)");
-  if (!Replay::possible(model.device())) return options;
-  const std::optional<DType> half = half_type_of(model);
-  if (!options.activations) options.activations = half;
-  if (!options.cache_dtype) options.cache_dtype = half;
-  return options;
-}
-
-}  // namespace
-
 struct ModelRunner::Impl {
-  /// `options` with types, `asked` without.
+  /// `options` are those of checked_options(asked, given).
   Impl(nn::Model& given, const ModelRunnerOptions& options, const ModelRunnerOptions& asked)
       : model(given),
         device(given.device()),
-        context(options.context > 0 ? options.context : given.spec().context),
-        cache(given.make_sequence_cache(size_caches(given, options, context))),
+        cache(given.make_sequence_cache(size_caches(given, options))),
         sampling(options.rows, given.spec().vocab_size, options.vocab_size, device),
         results(options.rows, device),
-        tokens(given, options.rows) {
-    LAMINA_CHECK(options.rows > 0 && context > 0, "runner: ", options.rows, " rows with a context of ", context,
-                 " tokens; expected positive numbers");
+        tokens(given, options.rows),
+        leader(options.leader),
+        number(leader ? leader->add_model() : 0) {
     const bool on_gpu = Replay::possible(device);
     activations = options.activations;
     for (int64_t group = 0; group < cache->groups(); ++group) {
@@ -56,7 +37,7 @@ struct ModelRunner::Impl {
     shape.state_slots = cache->has_states() ? cache->state_slots() : 0;
     shape.bytes_per_state = cache->bytes_per_state();
     shape.vocab_size = model.spec().vocab_size;
-    shape.context = context;
+    shape.context = options.context;
     shape.rows = options.rows;
     shape.pipelined = on_gpu && !model.depends_on_length();
     shape.shares_pages = !model.depends_on_length();
@@ -65,7 +46,7 @@ struct ModelRunner::Impl {
     std::optional<DType> single = asked.activations;
     if (!single && activations) single = DType::f32;  // the fused kernels for one row use f32 activations
     graphs.emplace(model, *cache, sampling, results,
-                   DecodeGraphs::Settings{options.rows, context, activations, single});
+                   DecodeGraphs::Settings{options.rows, options.context, activations, single});
   }
 
   /// Tensor cores multiply whole tiles: a masked key has weight 0, but its value must not be NaN. The CPU reads no
@@ -84,9 +65,9 @@ struct ModelRunner::Impl {
     inputs.rows.activations = activations;
     for (size_t i = 0; i < plan.rows.size() && cache->has_states(); ++i) {
       const bool again = plan.rows[i].offset > 0 && inputs.rows.host_offsets[i] == 0;
-      if (again) cache->clear_state(plan.rows[i].state_slot);
+      if (again) change({CacheChange::Kind::clear_state, 0, plan.rows[i].state_slot});
     }
-    const Tensor logits = model.row_logits(inputs.ids, inputs.rows, *cache, inputs.wanted);
+    const Tensor logits = call_model(inputs);
     StepInFlight& flight = inputs.flight;
     const auto count = static_cast<int64_t>(inputs.queries.size());
     flight.tokens = results.buffers(count, flight.top);
@@ -98,6 +79,19 @@ struct ModelRunner::Impl {
       flight.in_readback = true;
     }
     return std::move(flight);
+  }
+
+  /// On all ranks that hold the model.
+  Tensor call_model(StepInputs& inputs) {
+    const auto call = [&] { return model.row_logits(inputs.ids, inputs.rows, *cache, inputs.wanted); };
+    if (!leader) return call();
+    return leader->run({number, std::exchange(changes, {}), std::move(inputs.host)}, call);
+  }
+
+  /// On this rank now, on the others before the next model call.
+  void change(const CacheChange& one) {
+    apply(one, *cache);
+    if (leader) changes.push_back(one);
   }
 
   /// Samples `count` queries from the first on.
@@ -119,7 +113,6 @@ struct ModelRunner::Impl {
 
   nn::Model& model;
   Device device;
-  int64_t context;
   std::unique_ptr<nn::SequenceCache> cache;
   CacheShape shape;
   std::optional<DType> activations;
@@ -128,12 +121,15 @@ struct ModelRunner::Impl {
   RowTokens tokens;
   std::optional<DecodeGraphs> graphs;
   bool uses_graphs = true;
-  PreviousQueries previous;  ///< of the step queued last
-  Tensor sampled;            ///< its tokens, on the device
+  PreviousQueries previous;            ///< of the step queued last
+  Tensor sampled;                      ///< its tokens, on the device
+  std::shared_ptr<StepLeader> leader;  ///< null: this process holds the whole model
+  int32_t number;                      ///< of the model, for the other ranks
+  std::vector<CacheChange> changes;    ///< that the other ranks have not made yet
 };
 
 ModelRunner::ModelRunner(nn::Model& model, const ModelRunnerOptions& options)
-    : impl_(std::make_unique<Impl>(model, with_types(options, model), options)) {}
+    : impl_(std::make_unique<Impl>(model, checked_options(options, model), options)) {}
 
 ModelRunner::~ModelRunner() = default;
 
@@ -153,11 +149,13 @@ void ModelRunner::run(const StepPlan& plan) {
 
 StepResult ModelRunner::wait() { return impl_->results.wait(); }
 
-void ModelRunner::copy_page(int64_t group, int32_t from, int32_t to) { impl_->cache->copy_page(group, from, to); }
+void ModelRunner::copy_page(int64_t group, int32_t from, int32_t to) {
+  impl_->change({CacheChange::Kind::copy_page, static_cast<int32_t>(group), from, to});
+}
 
-void ModelRunner::copy_state(int32_t from, int32_t to) { impl_->cache->copy_state(from, to); }
+void ModelRunner::copy_state(int32_t from, int32_t to) { impl_->change({CacheChange::Kind::copy_state, 0, from, to}); }
 
-void ModelRunner::clear_state(int32_t slot) { impl_->cache->clear_state(slot); }
+void ModelRunner::clear_state(int32_t slot) { impl_->change({CacheChange::Kind::clear_state, 0, slot}); }
 
 void ModelRunner::use_graphs(bool on) { impl_->uses_graphs = on; }
 
@@ -172,6 +170,7 @@ std::unique_ptr<StepRunner> draft_runner(nn::Model* draft, ModelRunnerOptions ta
   const int64_t context = draft->spec().context;
   target.context = target.context > 0 && context > 0 ? std::min(target.context, context) : context;
   target.activations.reset();
+  target.leader.reset();  // rank 0 holds all of the draft model
   return std::make_unique<ModelRunner>(*draft, target);
 }
 

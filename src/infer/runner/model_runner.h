@@ -8,6 +8,8 @@
 
 namespace lamina::infer {
 
+class StepLeader;
+
 /// Memory and types of a ModelRunner.
 struct ModelRunnerOptions {
   int64_t rows = 256;   ///< maximum number of rows in a step
@@ -26,6 +28,9 @@ struct ModelRunnerOptions {
   int64_t vocab_size = 0;
   /// Replays decoding steps as CUDA graphs, on devices that support it.
   bool graphs = true;
+  /// Sends every model call to the other ranks that hold the model (tensor parallel); they run a StepFollower. Null:
+  /// this process holds the whole model.
+  std::shared_ptr<StepLeader> leader = nullptr;
 };
 
 /// The 16-bit type of the layers' weights, bf16 if they are quantized; none if they are wider.
@@ -41,6 +46,9 @@ constexpr int64_t kDefaultCacheBytes = int64_t{4} << 30;
 /// for each batch size in a fixed list of buckets; unused rows have length 0. Page tables, lengths, positions, tokens
 /// and sampling options are in device memory at fixed addresses, so rows that join or leave capture nothing. Sampled
 /// tokens go into the next step on the device, so that step can be queued before the host has read them.
+///
+/// A model that several ranks hold (tensor parallel) is run by rank 0: with ModelRunnerOptions::leader the other ranks
+/// repeat its model calls and its changes of cache memory. Rank 0 alone samples.
 ///
 /// Models whose RoPE frequencies depend on the length (dynamic_ntk, longrope) recompute a row whenever its frequencies
 /// change. They need pages that no other row shares: run their engine without prefix cache (shares_pages()).

@@ -29,8 +29,22 @@ class RowTokens {
   std::vector<std::pair<int64_t, int64_t>> computed_;
 };
 
+/// The model call of a step in host memory. Every rank that holds a part of the model makes the same call.
+struct HostStep {
+  std::vector<int64_t> ids;                  ///< new tokens of all rows
+  std::vector<int32_t> offsets;              ///< per row: tokens in the cache
+  std::vector<int32_t> counts;               ///< per row: new tokens
+  std::vector<int32_t> slots;                ///< per row: its state slot, or −1
+  std::vector<std::vector<int32_t>> tables;  ///< per page group: [rows, width]
+  std::vector<int64_t> wanted;               ///< tokens whose logits are needed
+};
+
+/// The rows of a step on a device.
+nn::RowBatch row_batch(const HostStep& step, const nn::SequenceCache& cache, const Device& device);
+
 /// A plan as tensors on the model's device.
 struct StepInputs {
+  HostStep host;
   Tensor ids;  ///< [tokens] i64
   nn::RowBatch rows;
   Tensor wanted;  ///< [queries] i64: tokens whose logits are needed

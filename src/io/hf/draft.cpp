@@ -153,11 +153,15 @@ bool attends(const Block* block) {
   return attention_of(block->mixer) != nullptr || std::holds_alternative<Mla>(block->mixer);
 }
 
-/// Layers with attention and other layers: the block gets the attention, even if the first layer has none.
+/// Layers with attention and other layers: the block gets the attention, even if the first layer has none. Without any
+/// attention, the other layers are those whose mixer is of another kind than the first, if there are any.
 void note_mixers(Draft& draft, const std::vector<const Block*>& blocks) {
+  const auto differs = [&](const Block* block) { return block->mixer.index() != blocks.front()->mixer.index(); };
+  const bool by_kind =
+      std::none_of(blocks.begin(), blocks.end(), attends) && std::any_of(blocks.begin(), blocks.end(), differs);
   for (const Block* block : blocks) {
-    draft.other.push_back(!attends(block));
-    if (!attends(block) && !draft.other_mixer) draft.other_mixer = block->mixer;
+    draft.other.push_back(by_kind ? differs(block) : !attends(block));
+    if (draft.other.back() && !draft.other_mixer) draft.other_mixer = block->mixer;
   }
   const auto first = std::find_if(blocks.begin(), blocks.end(), attends);
   if (first != blocks.end()) draft.block.mixer = (*first)->mixer;

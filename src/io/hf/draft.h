@@ -28,8 +28,8 @@ struct Draft {
   std::optional<arch::Block> encoder_block;   ///< of an encoder–decoder: common to all layers of the encoder
   int64_t n_encoder_layers = 0;
   std::vector<bool> encoder_dense;         ///< as dense, for the encoder
-  std::vector<bool> other;                 ///< layers with other_mixer instead of the block's attention; empty: none
-  std::optional<arch::Mixer> other_mixer;  ///< take_apart(): the first mixer that is not attention
+  std::vector<bool> other;                 ///< layers with other_mixer instead of the block's mixer; empty: none
+  std::optional<arch::Mixer> other_mixer;  ///< take_apart(): the first mixer of these layers
   bool first_unnormed = false;             ///< the first layer has no norm before its mixer
   bool scale_falls_by_layer = false;       ///< layer i divides its attention scale by i + 1
 };

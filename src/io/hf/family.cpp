@@ -13,7 +13,7 @@ std::vector<Family> all_families() {
   std::vector<Family> all;
   for (std::vector<Family>& part : std::vector<std::vector<Family>>{
            llama_kin(), gemma_kin(), expert_kin(), gpt_kin(), phi_kin(), state_space_kin(), bert_kin(),
-           encoder_decoder_kin(), llama_variants(), hybrid_kin(), recurrent_kin(), expert_variants()}) {
+           encoder_decoder_kin(), llama_variants(), hybrid_kin(), recurrent_kin(), expert_variants(), linear_kin()}) {
     all.insert(all.end(), std::make_move_iterator(part.begin()), std::make_move_iterator(part.end()));
   }
   return all;

@@ -61,6 +61,7 @@ std::vector<Family> phi_kin();
 std::vector<Family> state_space_kin();
 std::vector<Family> hybrid_kin();
 std::vector<Family> recurrent_kin();
+std::vector<Family> linear_kin();
 std::vector<Family> bert_kin();
 std::vector<Family> encoder_decoder_kin();
 

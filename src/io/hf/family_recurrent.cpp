@@ -3,7 +3,7 @@
 
 #include "lamina/io/hf/family.h"
 
-/// Decoders with linear recurrent units and local attention.
+/// Decoders with linear recurrent units and local attention, or with a recurrence alone.
 namespace lamina::io::hf {
 namespace {
 
@@ -74,10 +74,63 @@ NameMap recurrent_gemma_names() {
                  decoder_names()});
 }
 
+/// A layer of the file is two blocks: time mixing and channel mixing, each with its norm.
+void rwkv(ConfigMap& m, Draft& d) {
+  m.entry("vocab_size", d.spec.vocab_size, 50277);
+  m.entry("hidden_size", d.spec.d_model, 4096);
+  if (!m.reading()) d.n_layers /= 2;
+  layers(m, "num_hidden_layers", d, 32);
+  d.n_layers *= 2;
+  m.entry("context_length|max_position_embeddings", d.spec.context, 1024);
+  m.entry("attention_hidden_size", m.as<Wkv>(d.block.mixer).width, {});
+  m.entry("intermediate_size", m.as<ChannelMix>(m.need(d.other_mixer)).d_ff, {});
+  const LayerNorm& norm = layer_norm(m, d, "layer_norm_epsilon", 1e-5);
+  if (m.reading() && norm.eps != 1e-5) {
+    m.fail("layer_norm_epsilon",
+           str(norm.eps, ", but the final norm of this family has 1e-05; other values are not read"));
+  }
+  m.constant(d.spec.embedding.norm, d.spec.norm);
+  tied(m, d, false);
+  m.constant(d.block.ffn, NoFfn{});
+  for (int64_t i = 0; m.reading() && i < d.n_layers; ++i) d.other.push_back(i % 2 == 1);
+  m.ignore({"rescale_every"});  // powers of 2 that keep f16 activations small
+}
+
+NameMap rwkv_names() {
+  NameMap names{{"rwkv.embeddings.weight", "embedding.weight"},
+                {"rwkv.blocks.0.pre_ln.*", "embedding.norm.*"},
+                {"rwkv.ln_out.*", "final_norm.*"},
+                {"head.weight", "head.weight"}};
+  const auto first = [&](std::string_view hf, std::string_view ours, Form form = Form::same) {
+    names.push_back({hf, ours, Rows::whole, form, When::first_of_pair});
+  };
+  const auto second = [&](std::string_view hf, std::string_view ours, Form form = Form::same) {
+    names.push_back({hf, ours, Rows::whole, form, When::second_of_pair});
+  };
+  first("rwkv.blocks.{p}.ln1.*", "mixer_norm.*");
+  first("rwkv.blocks.{p}.attention.time_mix_key", "mixer.mix_k", Form::plane);
+  first("rwkv.blocks.{p}.attention.time_mix_value", "mixer.mix_v", Form::plane);
+  first("rwkv.blocks.{p}.attention.time_mix_receptance", "mixer.mix_r", Form::plane);
+  first("rwkv.blocks.{p}.attention.time_decay", "mixer.decay");
+  first("rwkv.blocks.{p}.attention.time_first", "mixer.first");
+  first("rwkv.blocks.{p}.attention.key.weight", "mixer.k.weight");
+  first("rwkv.blocks.{p}.attention.value.weight", "mixer.v.weight");
+  first("rwkv.blocks.{p}.attention.receptance.weight", "mixer.r.weight");
+  first("rwkv.blocks.{p}.attention.output.weight", "mixer.o.weight");
+  second("rwkv.blocks.{p}.ln2.*", "mixer_norm.*");
+  second("rwkv.blocks.{p}.feed_forward.time_mix_key", "mixer.mix_k", Form::plane);
+  second("rwkv.blocks.{p}.feed_forward.time_mix_receptance", "mixer.mix_r", Form::plane);
+  second("rwkv.blocks.{p}.feed_forward.key.weight", "mixer.k.weight");
+  second("rwkv.blocks.{p}.feed_forward.receptance.weight", "mixer.r.weight");
+  second("rwkv.blocks.{p}.feed_forward.value.weight", "mixer.v.weight");
+  return names;
+}
+
 }  // namespace
 
 std::vector<Family> recurrent_kin() {
-  return {{"recurrent_gemma", "RecurrentGemmaForCausalLM", recurrent_gemma, recurrent_gemma_names()}};
+  return {{"recurrent_gemma", "RecurrentGemmaForCausalLM", recurrent_gemma, recurrent_gemma_names()},
+          {"rwkv", "RwkvForCausalLM", rwkv, rwkv_names()}};
 }
 
 }  // namespace lamina::io::hf

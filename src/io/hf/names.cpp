@@ -52,10 +52,14 @@ struct Place {
 };
 
 bool applies(const NameEntry& entry, const Place& place) {
-  if (has(entry.hf, "{l}") != (place.layer >= 0)) return false;
+  const bool in_layer = has(entry.hf, "{l}") || has(entry.hf, "{p}");
+  if (in_layer != (place.layer >= 0)) return false;
   if (entry.when == When::always || place.block == nullptr) return entry.when == When::always;
   if (entry.when == When::plain_ffn) return std::holds_alternative<arch::PlainFfn>(place.block->ffn);
   if (entry.when == When::gated_ffn) return std::holds_alternative<arch::GatedFfn>(place.block->ffn);
+  if (entry.when == When::first_of_pair) return place.layer % 2 == 0;
+  if (entry.when == When::second_of_pair) return place.layer % 2 == 1;
+  if (entry.when == When::no_attention) return arch::attention_of(place.block->mixer) == nullptr;
   const bool parallel = std::holds_alternative<arch::ParallelWiring>(place.block->wiring);
   return parallel == (entry.when == When::parallel);
 }
@@ -65,10 +69,16 @@ int64_t head_dim_of(const Place& place) {
   return a == nullptr ? 1 : *a->head_dim;
 }
 
+int64_t kv_heads_of(const Place& place) {
+  if (place.block == nullptr) return 1;
+  if (const auto* a = arch::attention_of(place.block->mixer)) return *a->n_kv_heads;
+  const auto* lightning = std::get_if<arch::Lightning>(&place.block->mixer);
+  return lightning == nullptr ? 1 : lightning->n_heads;
+}
+
 int64_t groups_of(const NameEntry& entry, const Place& place, int64_t rows) {
-  const auto* a = place.block == nullptr ? nullptr : arch::attention_of(place.block->mixer);
   switch (entry.rows) {
-    case Rows::kv_heads: return a == nullptr ? 1 : *a->n_kv_heads;
+    case Rows::kv_heads: return kv_heads_of(place);
     case Rows::four: return 4;
     case Rows::single: return rows;
     case Rows::whole: break;
@@ -95,6 +105,7 @@ Shape stored_shape(const Stored& stored, int64_t head_dim) {
   if (stored.form == Form::conv) return {shape[0], 1, shape[1]};
   if (stored.form == Form::per_head) return {shape[0] / head_dim, head_dim};
   if (stored.form == Form::row) return {1, shape[0]};
+  if (stored.form == Form::plane) return {1, 1, shape[0]};
   return shape;
 }
 
@@ -123,7 +134,8 @@ void add_stored(const NameEntry& entry, const std::string& end, const Place& pla
                  stored.groups, " groups as this family stores them");
   }
   stored.shape = stored_shape(stored, head_dim_of(place));
-  const std::string name = replaced(replaced(entry.hf, "{l}", str(place.layer)), "*", end);
+  const std::string name =
+      replaced(replaced(replaced(entry.hf, "{l}", str(place.layer)), "{p}", str(place.layer / 2)), "*", end);
   for (int64_t piece = 0; piece < stored.pieces; ++piece) {
     if (pieces) stored.piece = piece;
     stored.name = replaced(name, "{e}", str(piece));
@@ -191,8 +203,9 @@ void move(const Stored& stored, const Tensor& tensor, const std::vector<Tensor>&
   const bool simple = stored.form == Form::transposed && stored.groups == 1 && !stored.batched;
   Tensor rows = tensor;
   if (stored.form == Form::transposed && !simple) rows = tensor.transpose(-1, -2);
-  if (stored.form == Form::conv || stored.form == Form::per_head || stored.form == Form::row)
-    rows = tensor.reshape(weights.front().shape());
+  const bool reshaped = stored.form == Form::conv || stored.form == Form::per_head || stored.form == Form::row ||
+                        stored.form == Form::plane;
+  if (reshaped) rows = tensor.reshape(weights.front().shape());
   if (!simple) rows = by_groups(rows, stored);
   const int axis = simple ? 1 : stored.batched ? 2 : 1;
   int64_t begin = 0;

@@ -12,7 +12,7 @@ namespace lamina::io::hf {
 /// rows, the first 1/g of b's, …, the second 1/g of a's, and so on.
 enum class Rows : uint8_t {
   whole,     ///< one group: a, then b, …
-  kv_heads,  ///< one group per KV head: its queries, its key, its value
+  kv_heads,  ///< one group per KV head, or per head of linear attention: its queries, its key, its value
   four,      ///< four groups, from training on four devices
   single,    ///< one group per row: rows of a, b, … alternate
 };
@@ -23,12 +23,23 @@ enum class Form : uint8_t {
   conv,        ///< [channels, taps] as [channels, 1, taps]
   per_head,    ///< [heads · head_dim] as [heads, head_dim]
   row,         ///< [n] as [1, n]
+  plane,       ///< [n] as [1, 1, n]
 };
-enum class When : uint8_t { always, serial, parallel, plain_ffn, gated_ffn };
+enum class When : uint8_t {
+  always,
+  serial,
+  parallel,
+  plain_ffn,
+  gated_ffn,
+  no_attention,
+  first_of_pair,
+  second_of_pair
+};
 
 /// One tensor in a family's files and the Lamina weights it holds.
-///   hf    "{l}" is the layer; "{e}" the expert, or the head of a per-head norm; "*" matches weight and bias
-///   ours  one name, or several separated by spaces, without the layer
+///   hf    "{l}" is the layer; "{p}" the pair of layers, for families whose layer is two of ours; "{e}" the expert, or
+///   the head of a per-head norm; "*" matches weight and bias ours  one name, or several separated by spaces, without
+///   the layer
 struct NameEntry {
   std::string_view hf;
   std::string_view ours;

@@ -13,9 +13,10 @@ namespace hf {
 namespace {
 
 /// Masks and tables in older files. They follow from the configuration and are ignored.
-constexpr std::string_view kDerived[] = {".attn.bias",        ".attn.masked_bias",      ".attention.bias",
-                                         ".attn.causal_mask", ".attention.masked_bias", ".rotary_emb.inv_freq",
-                                         ".position_ids"};
+constexpr std::string_view kDerived[] = {".attn.bias",           ".attn.masked_bias",        ".attention.bias",
+                                         ".attn.causal_mask",    ".attention.masked_bias",   ".rotary_emb.inv_freq",
+                                         ".position_ids",        ".self_attn.slope_rate",    ".self_attn.query_decay",
+                                         ".self_attn.key_decay", ".self_attn.diagonal_decay"};
 
 /// Assembles the weights from the stored tensors.
 class Loader {

@@ -1,6 +1,7 @@
 #include "lamina/nn/ffn/experts.h"
 
 #include "lamina/nn/ffn/gated_ffn.h"
+#include "lamina/nn/recompute.h"
 #include "lamina/ops/elementwise/concat.h"
 #include "lamina/ops/moe/grouped_linear.h"
 
@@ -50,14 +51,20 @@ Tensor Experts::inner(const Tensor& rows, const Tensor& offsets) const {
   return ops::concat(parts, -1);
 }
 
-Tensor Experts::forward(const Tensor& rows, const Tensor& offsets) const {
-  Tensor x = inner(rows, offsets);
+Tensor Experts::activated(const Tensor& inner) const {
   if (const auto* gated = std::get_if<arch::GatedFfn>(&spec_)) {
-    x = scaled(ops::gated_activation(x, gated->gate, gate_options(*gated)), gated->gate_scale);
-  } else {
-    x = ops::activation(x, std::get<arch::PlainFfn>(spec_).activation);
+    return scaled(ops::gated_activation(inner, gated->gate, gate_options(*gated)), gated->gate_scale);
   }
+  return ops::activation(inner, std::get<arch::PlainFfn>(spec_).activation);
+}
+
+Tensor Experts::forward(const Tensor& rows, const Tensor& offsets, Tape* recompute) const {
+  const Tensor projected = inner(rows, offsets);
+  const Tensor x = activated(projected);
   const Tensor y = ops::grouped_linear(x, down_.weight(), offsets, down_.bias());
+  if (!x.shares_memory_with(projected)) {
+    recompute_in_backward(recompute, x, [this, kept = projected.detach()] { return activated(kept); });
+  }
   const auto* gated = std::get_if<arch::GatedFfn>(&spec_);
   return gated == nullptr ? y : scaled(y, gated->out_scale);
 }

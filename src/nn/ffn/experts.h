@@ -15,12 +15,15 @@ class Experts final : public Module {
  public:
   Experts(int64_t d_model, const arch::Moe& spec, const ParameterFactory& make);
 
-  /// rows [slots, d_model], sorted by this rank's experts with boundaries `offsets` → the same shape.
-  Tensor forward(const Tensor& rows, const Tensor& offsets) const;
+  /// rows [slots, d_model], sorted by this rank's experts with boundaries `offsets` → the same shape. `recompute`:
+  /// tape for selective recomputation, or null.
+  Tensor forward(const Tensor& rows, const Tensor& offsets, Tape* recompute) const;
 
  private:
   /// Input of the activation: [slots, d_ff], or [slots, 2·d_ff] with the gate first.
   Tensor inner(const Tensor& rows, const Tensor& offsets) const;
+  /// The activation of inner().
+  Tensor activated(const Tensor& inner) const;
 
   arch::ExpertFfn spec_;
   int64_t held_;            ///< experts of this rank

@@ -1,5 +1,6 @@
 #include "lamina/nn/ffn/gated_ffn.h"
 
+#include "lamina/nn/recompute.h"
 #include "lamina/ops/elementwise/elementwise.h"
 
 namespace lamina::nn {
@@ -24,13 +25,20 @@ GatedFfn::GatedFfn(int64_t d_model, const arch::GatedFfn& spec, const ParameterF
   add_child("down", down_);
 }
 
-Tensor GatedFfn::forward(const Tensor& x, ForwardContext& /*pass*/) {
-  return finish(gate_up_.forward_gated(x, gate_, options_));
+Tensor GatedFfn::forward(const Tensor& x, ForwardContext& pass) {
+  if (pass.recompute == nullptr) return finish(scaled(gate_up_.forward_gated(x, gate_, options_), gate_scale_));
+  const Tensor projected = gate_up_.forward(x);
+  const Tensor inner = gated(projected);
+  Tensor y = finish(inner);
+  recompute_in_backward(pass.recompute, inner, [this, kept = projected.detach()] { return gated(kept); });
+  return y;
 }
 
-Tensor GatedFfn::finish(const Tensor& inner) const {
-  return scaled(down_.forward(scaled(inner, gate_scale_)), out_scale_);
+Tensor GatedFfn::gated(const Tensor& projected) const {
+  return scaled(ops::gated_activation(projected, gate_, options_), gate_scale_);
 }
+
+Tensor GatedFfn::finish(const Tensor& inner) const { return scaled(down_.forward(inner), out_scale_); }
 
 Tensor GatedFfn::forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& /*pass*/) {
   const bool unscaled = gate_scale_ == 1.0 && out_scale_ == 1.0;
@@ -39,7 +47,7 @@ Tensor GatedFfn::forward_normed(ResidualStream& stream, const NormLayer& norm, F
     return stream.take(
         ops::gated_feed_forward_step(stream.x, stream.branch, norm.row_norm(), weights, gate_, options_));
   }
-  return finish(gate_up_.forward_normed_gated(stream, norm, gate_, options_));
+  return finish(scaled(gate_up_.forward_normed_gated(stream, norm, gate_, options_), gate_scale_));
 }
 
 }  // namespace lamina::nn

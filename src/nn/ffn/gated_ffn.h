@@ -21,7 +21,9 @@ class GatedFfn final : public Ffn {
   Tensor forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass) override;
 
  private:
-  /// The down projection of what gate and up give.
+  /// act(gate) · up of the projections of gate and up, as the down projection takes it.
+  Tensor gated(const Tensor& projected) const;
+  /// The down projection of that.
   Tensor finish(const Tensor& inner) const;
 
   ops::Gate gate_;

@@ -96,8 +96,9 @@ Tensor MoeFfn::forward(const Tensor& x_in, ForwardContext& pass) {
 
 /// A choice counts as a token of its own, with its input multiplied by its weight.
 Tensor MoeFfn::run_sorted(const Tensor& rows, const Tensor& offsets, const ForwardContext& pass) {
-  return pass.run_experts(rows, offsets,
-                          [this](const Tensor& x, const Tensor& starts) { return experts_.forward(x, starts); });
+  return pass.run_experts(rows, offsets, [&](const Tensor& x, const Tensor& starts) {
+    return experts_.forward(x, starts, pass.recompute);
+  });
 }
 
 Tensor MoeFfn::run_weighed(const Tensor& x, const ops::Routing& routing, int64_t capacity, const ForwardContext& pass) {

@@ -1,6 +1,8 @@
 #include "lamina/nn/mixer.h"
 #include "lamina/nn/mixers/attention.h"
 #include "lamina/nn/mixers/attention_mamba2.h"
+#include "lamina/nn/mixers/channel_mix.h"
+#include "lamina/nn/mixers/lightning.h"
 #include "lamina/nn/mixers/mamba.h"
 #include "lamina/nn/mixers/mamba2.h"
 #include "lamina/nn/mixers/mla.h"
@@ -8,6 +10,7 @@
 #include "lamina/nn/mixers/rg_lru.h"
 #include "lamina/nn/mixers/s4d.h"
 #include "lamina/nn/mixers/short_conv.h"
+#include "lamina/nn/mixers/wkv.h"
 
 namespace lamina::nn {
 namespace {
@@ -30,6 +33,9 @@ struct MixerMaker {
   Made operator()(const arch::S4d& m) const { return make_s4d(spec.d_model, m, make); }
   Made operator()(const arch::ShortConv& m) const { return make_short_conv(spec.d_model, m, make); }
   Made operator()(const arch::RgLru& m) const { return make_rg_lru(spec.d_model, m, make); }
+  Made operator()(const arch::Lightning& m) const { return make_lightning(spec, m, make); }
+  Made operator()(const arch::Wkv& m) const { return make_wkv(spec.d_model, m, make); }
+  Made operator()(const arch::ChannelMix& m) const { return make_channel_mix(spec.d_model, m, make); }
   Made operator()(const arch::AttentionMamba2& m) const {
     return make_attention_mamba2(m, (*this)(m.attention), (*this)(m.mamba2));
   }

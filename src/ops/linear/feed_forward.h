@@ -13,6 +13,12 @@ struct FeedForwardWeights {
   Tensor down_bias;  ///< [out], or undefined
 };
 
+/// What the tape keeps of the hidden activations h.
+enum class HiddenActivations : uint8_t {
+  kept,        ///< backward reads h
+  recomputed,  ///< backward computes h from z: d_ff values less per row, for one more pass over them
+};
+
 /// y = linear(linear(x, up, up_bias, activation), down, down_bias)
 ///   x  [..., in]    any floating type
 ///   y  [..., out]   dtype of x
@@ -21,6 +27,7 @@ struct FeedForwardWeights {
 ///   ddown = dyᵀ · h    ddown_bias = Σ_rows dy    dup = dzᵀ · x    dup_bias = Σ_rows dz    dx = dz · up
 /// On a GPU in bf16 and f16, gelu_tanh' is fused into the product that computes dz: dy · down is neither rounded nor
 /// written to memory.
-Tensor feed_forward(const Tensor& x, const FeedForwardWeights& weights, Activation activation);
+Tensor feed_forward(const Tensor& x, const FeedForwardWeights& weights, Activation activation,
+                    HiddenActivations hidden = HiddenActivations::kept);
 
 }  // namespace lamina::ops

@@ -89,7 +89,9 @@ void EmbeddingJob::read_input(Fields& fields) {
 void EmbeddingJob::read(const Json& json) {
   Fields fields(json);
   fields.find("model");
-  if (model_->model == nullptr) fields.fail("model", str(model_->id, " cannot compute embeddings"));
+  if (!model_->runs_tasks()) {
+    fields.fail("model", str(model_->id, " cannot compute embeddings", model_->why_no_tasks()));
+  }
   read_input(fields);
   const std::string format = fields.text("encoding_format", "float");
   if (format != "float" && format != "base64") {

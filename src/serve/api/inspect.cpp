@@ -147,7 +147,7 @@ void InspectJob::read(const Json& json) {
   Fields fields(json);
   fields.find("model");
   fields.find("compare_with");
-  if (model_->model == nullptr) fields.fail("model", str(model_->id, " cannot be inspected"));
+  if (!model_->runs_tasks()) fields.fail("model", str(model_->id, " cannot be inspected", model_->why_no_tasks()));
   read_prompt(fields);
   read_attention(fields);
   options_.top = fields.integer("top", 5, 0, kMaxInspectTop);

@@ -16,7 +16,9 @@ void ModelTask::guard(const std::function<void()>& work) {
 }
 
 void ModelTask::between_steps(const std::shared_ptr<ServedModel>& served, std::function<void(nn::Model&)> work) {
-  if (served->model == nullptr) throw ApiError(400, str("model ", served->id, " cannot be used this way"), "model");
+  if (!served->runs_tasks()) {
+    throw ApiError(400, str("model ", served->id, " cannot be used this way", served->why_no_tasks()), "model");
+  }
   served->backend->post([self = shared_from_this(), served, work = std::move(work)] {
     self->guard([&] { work(*served->model); });
     // Blocks of sizes that steps do not use. A GPU keeps them: freeing waits for the device.

@@ -13,6 +13,11 @@ constexpr size_t kKeptGrammarBytes = size_t{64} << 20;  ///< a grammar of 500 pr
 
 }  // namespace
 
+std::string ServedModel::why_no_tasks() const {
+  const bool divided = model != nullptr && model->parallel();
+  return divided ? ": several processes share it; serve it in one process for this" : "";
+}
+
 std::shared_ptr<const infer::TokenMask> ServedModel::mask(const std::string& key,
                                                           const std::function<text::Grammar()>& compile) {
   if (tokenizer == nullptr) throw ApiError(400, "structured output needs a tokenizer, which this model has not");

@@ -61,11 +61,16 @@ class ServedModel {
   bool has_own_template = true;       ///< false: chat_template is a default, the model was not trained with one
   std::string fingerprint;            ///< of architecture, weights and tokenizer; see infer::model_fingerprint
   std::string tokenizer_fingerprint;  ///< empty without a tokenizer
-  /// Used only between steps of the engine (Backend::post). Null for a backend without a model.
+  /// Used only between steps of the engine (Backend::post), if runs_tasks(). Null for a backend without a model.
   nn::Model* model = nullptr;
   std::shared_ptr<void> weights;         ///< what tokenizer, model and backend refer to
   std::shared_ptr<EngineEvents> events;  ///< of the backend's engine; null: none are collected
   std::shared_ptr<Backend> backend;
+
+  /// Whether a task may call the model. If several processes share it, only the engine can.
+  bool runs_tasks() const { return model != nullptr && !model->parallel(); }
+  /// End of a message that refuses a task.
+  std::string why_no_tasks() const;
 
   /// The start of a text under a grammar. `key` identifies the grammar; the last ones used are kept compiled.
   std::shared_ptr<const infer::TokenMask> mask(const std::string& key, const std::function<text::Grammar()>& compile);

@@ -175,4 +175,8 @@ void Server::drain() {
   asio::post(impl_->core.io, [this] { impl_->drain(); });
 }
 
+void Server::stop() {
+  asio::post(impl_->core.io, [this] { impl_->stop(); });
+}
+
 }  // namespace lamina::serve

@@ -58,6 +58,8 @@ class Server {
   bool run();
   /// As SIGTERM. Thread-safe.
   void drain();
+  /// As a second SIGTERM. Thread-safe.
+  void stop();
 
  private:
   struct Impl;

@@ -15,7 +15,7 @@ void play_layers(Backward& b, const Shape& x_shape, Activation activation) {
   const Tensor& x = b.saved(kSavedX);
   const Device& device = x.device();
   LinearBackward down;
-  down.x = b.saved(kSavedH);
+  down.x = b.saved(kSavedH).defined() ? b.saved(kSavedH) : ops::activation(b.saved(kSavedZ), activation);
   down.weight = b.saved(kSavedDown);
   down.dz = b.grad(0).reshape({x.dim(0), down.weight.dim(0)});
   const bool goes_on = b.needs(kX) || b.needs(kUp) || b.needs(kUpBias);
@@ -43,7 +43,8 @@ void play_layers(Backward& b, const Shape& x_shape, Activation activation) {
 
 }  // namespace
 
-Tensor feed_forward(const Tensor& x, const FeedForwardWeights& weights, Activation activation) {
+Tensor feed_forward(const Tensor& x, const FeedForwardWeights& weights, Activation activation,
+                    HiddenActivations hidden) {
   const char* op = "feed_forward";
   const auto& [up, up_bias, down, down_bias] = weights;
   check_linear(op, x, up, up_bias);
@@ -56,7 +57,9 @@ Tensor feed_forward(const Tensor& x, const FeedForwardWeights& weights, Activati
   check_linear(op, h, down, down_bias);
   const LinearForward outer = run_linear(h, down, down_bias, Activation::none, false);
   Tensor y = outer.y.reshape(linear_shape(h, down));
-  record(op, {x, up, up_bias, down, down_bias}, {y}, {inner.x, inner.weight, inner.z, outer.x, outer.weight},
+  const bool recomputes = hidden == HiddenActivations::recomputed && inner.z.defined();
+  record(op, {x, up, up_bias, down, down_bias}, {y},
+         {inner.x, inner.weight, inner.z, recomputes ? Tensor() : outer.x, outer.weight},
          [shape = x.shape(), activation](Backward& b) { play_layers(b, shape, activation); });
   return y;
 }
