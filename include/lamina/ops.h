@@ -48,6 +48,7 @@
 #include "lamina/ops/sampling/sample.h"
 #include "lamina/ops/sampling/sample_rows.h"
 #include "lamina/ops/ssm/causal_conv1d.h"
+#include "lamina/ops/ssm/gated_delta.h"
 #include "lamina/ops/ssm/long_conv.h"
 #include "lamina/ops/ssm/rg_lru.h"
 #include "lamina/ops/ssm/s4d.h"

@@ -175,6 +175,7 @@ struct Attention {
   Pattern pattern;
   std::optional<bool> causal;
   bool sinks = false;
+  bool gate = false;
   std::optional<LayerPosition> position;
   static void visit_fields(auto& self, auto&& field) {
     field("n_heads", self.n_heads, "query heads; required");
@@ -190,6 +191,7 @@ struct Attention {
     field("pattern", self.pattern, "which positions are seen");
     field("causal", self.causal, "whether a query sees only itself and earlier positions; default the model's");
     field("sinks", self.sinks, "a learned logit per head in the softmax denominator (attention sink)");
+    field("gate", self.gate, "multiplies the output of the heads by sigmoid(gate(x)) (arXiv:2505.06708)");
     field("position", self.position, "position encoding of this layer; default the model's");
   }
   bool operator==(const Attention&) const = default;

@@ -82,6 +82,13 @@ void describe(const ChannelMix& /*m*/, int64_t d_model, CacheRow& row) {
   row.constant = static_cast<double>(d_model);
 }
 
+void describe(const GatedDelta& m, int64_t /*d_model*/, CacheRow& row) {
+  row.kind = "state";
+  const double values = static_cast<double>(m.n_heads) * static_cast<double>(m.value_dim);
+  const double joined = 2 * static_cast<double>(*m.n_key_heads) * static_cast<double>(m.key_dim) + values;
+  row.constant = values * static_cast<double>(m.key_dim) + joined * static_cast<double>(m.conv - 1);
+}
+
 void describe(const AttentionMamba2& m, int64_t d_model, CacheRow& row) {
   describe(m.mamba2, d_model, row);
   describe(m.attention, d_model, row);

@@ -42,6 +42,7 @@ struct ContextCheck {
   void operator()(const Lightning& /*m*/) const { recurrent("lightning"); }
   void operator()(const Wkv& /*m*/) const { recurrent("wkv"); }
   void operator()(const ChannelMix& /*m*/) const { recurrent("channel_mix"); }
+  void operator()(const GatedDelta& /*m*/) const { recurrent("gated_delta"); }
   void operator()(const AttentionMamba2& /*m*/) const { recurrent("attention_mamba2"); }
   void operator()(const NoMixer& /*m*/) const {}
   void operator()(const Moe& f) const {

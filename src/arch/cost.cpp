@@ -122,6 +122,12 @@ double mixing(const Wkv& m, int64_t /*length*/, int64_t d_model) {
 double mixing(const ChannelMix& m, int64_t /*length*/, int64_t d_model) {
   return 7 * static_cast<double>(d_model) + 2 * static_cast<double>(*m.d_ff);
 }
+/// FLOPs per state element: decay 1, what it holds 2, update 2, output 2; and the convolution.
+double mixing(const GatedDelta& m, int64_t /*length*/, int64_t /*d_model*/) {
+  const double values = static_cast<double>(m.n_heads) * static_cast<double>(m.value_dim);
+  const double joined = 2 * static_cast<double>(*m.n_key_heads) * static_cast<double>(m.key_dim) + values;
+  return values * (7 * static_cast<double>(m.key_dim) + 4) + 2 * joined * static_cast<double>(m.conv);
+}
 double mixing(const AttentionMamba2& m, int64_t length, int64_t d_model) {
   return mixing(m.attention, length, d_model) + mixing(m.mamba2, length, d_model);
 }

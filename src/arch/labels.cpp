@@ -57,6 +57,7 @@ void add_extras(const Attention& a, Lines& lines) {
   if (a.soft_cap) lines.push_back(str("scores capped at ", short_double(*a.soft_cap)));
   if (a.clip_qkv) lines.push_back(str("q, k, v clipped to ", short_double(*a.clip_qkv)));
   if (a.sinks) lines.emplace_back("sinks");
+  if (a.gate) lines.emplace_back("sigmoid output gate");
 }
 
 std::string biases(const AttentionBias& bias) {
@@ -107,6 +108,10 @@ Lines labels(const Lightning& m) {
 }
 Lines labels(const Wkv& m) { return {"wkv", "token shift", str(*m.width, " channels, sigmoid gate")}; }
 Lines labels(const ChannelMix& m) { return {"channel mix", "token shift", str("relu2, d_ff ", *m.d_ff)}; }
+Lines labels(const GatedDelta& m) {
+  return {"gated delta rule", str(*m.n_key_heads, " key heads of ", m.key_dim),
+          str(m.n_heads, " value heads of ", m.value_dim), str("conv ", m.conv)};
+}
 Lines labels(const S4d& m) { return {"diagonal S4", str("state ", m.state)}; }
 Lines labels(const NoMixer& /*m*/) { return {"nothing"}; }
 

@@ -52,4 +52,30 @@ struct ChannelMix {
   bool operator==(const ChannelMix&) const = default;
 };
 
+/// Gated DeltaNet: linear attention whose state forgets, and replaces what it holds for a key instead of adding to it
+/// (see ops::gated_delta). With q, k, v = silu(short convolution of projections of x), q and k of length 1, the decay
+/// exp(−exp(a_log) softplus(a(x) + dt_bias)) and the strength sigmoid(b(x)) per head:
+///   out(norm(y) · silu(z(x)))      norm over each head
+struct GatedDelta {
+  static constexpr std::string_view kKind = "gated_delta";
+  static constexpr std::string_view kDoc =
+      "gated delta rule: linear attention that forgets and overwrites, with a short convolution and a gated norm "
+      "(arXiv:2412.06464)";
+  int64_t n_heads = 0;
+  std::optional<int64_t> n_key_heads;
+  int64_t key_dim = 128;
+  int64_t value_dim = 128;
+  int64_t conv = 4;
+  double norm_eps = 1e-6;
+  static void visit_fields(auto& self, auto&& field) {
+    field("n_heads", self.n_heads, "value heads; required");
+    field("n_key_heads", self.n_key_heads, "query and key heads, a divisor of n_heads; default n_heads");
+    field("key_dim", self.key_dim, "width of a query or key head");
+    field("value_dim", self.value_dim, "width of a value head");
+    field("conv", self.conv, "taps of the causal convolution");
+    field("norm_eps", self.norm_eps, "eps of the gated RMS norm before the output projection");
+  }
+  bool operator==(const GatedDelta&) const = default;
+};
+
 }  // namespace lamina::arch

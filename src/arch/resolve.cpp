@@ -118,6 +118,9 @@ void fill_mixer(Wkv& m, const ArchSpec& spec, const Norm& /*norm*/) {
 void fill_mixer(ChannelMix& m, const ArchSpec& spec, const Norm& /*norm*/) {
   if (spec.d_model > 0 && spec.d_model <= kLargest) fill(m.d_ff, std::optional(4 * spec.d_model));
 }
+void fill_mixer(GatedDelta& m, const ArchSpec& /*spec*/, const Norm& /*norm*/) {
+  fill(m.n_key_heads, std::optional(m.n_heads));
+}
 void fill_mixer(ShortConv& /*m*/, const ArchSpec& /*spec*/, const Norm& /*norm*/) {}
 void fill_mixer(S4d& /*m*/, const ArchSpec& /*spec*/, const Norm& /*norm*/) {}
 void fill_mixer(NoMixer& /*m*/, const ArchSpec& /*spec*/, const Norm& /*norm*/) {}

@@ -32,6 +32,27 @@ void linear_heads_known(const ArchSpec& spec, Findings& findings) {
   });
 }
 
+void delta_heads_divide(const ArchSpec& spec, Findings& findings) {
+  for_mixers<GatedDelta>(spec, [&](const GatedDelta& m, const std::string& path) {
+    if (m.n_key_heads && *m.n_key_heads > 0 && m.n_heads % *m.n_key_heads != 0) {
+      findings.note(path + ".n_key_heads", str(*m.n_key_heads, " does not divide n_heads ", m.n_heads));
+    }
+  });
+}
+
+void gate_is_plain(const ArchSpec& spec, Findings& findings) {
+  for_mixers<Attention>(spec, [&](const Attention& a, const std::string& path) {
+    const auto* longformer = std::get_if<LongformerPattern>(&a.pattern);
+    const auto* blocks = std::get_if<BigBirdPattern>(&a.pattern);
+    const bool plain = !(longformer != nullptr && longformer->global_projections) &&
+                       !(blocks != nullptr && blocks->draw == BlockDraw::numpy) &&
+                       !(a.position && std::holds_alternative<TransformerXl>(*a.position));
+    if (a.gate && !plain) {
+      findings.note(path + ".gate", "set, with global projections, numpy blocks or position transformer_xl");
+    }
+  });
+}
+
 void kv_heads_divide(const ArchSpec& spec, Findings& findings) {
   for_mixers<Attention>(spec, [&](const Attention& a, const std::string& path) {
     if (a.n_kv_heads && *a.n_kv_heads > 0 && a.n_heads % *a.n_kv_heads != 0) {
@@ -173,6 +194,10 @@ std::vector<Rule> mixer_rules() {
        head_dim_known},
       {"linear_heads_known", "head_dim of linear attention is given or n_heads divides d_model",
        "set head_dim, or use another number of heads", linear_heads_known},
+      {"delta_heads_divide", "n_key_heads divides n_heads of the gated delta rule", "use n_heads or a divisor",
+       delta_heads_divide},
+      {"gate_is_plain", "the output gate works with one set of projections and positions that are not relative",
+       "set gate=false, or use another pattern or position", gate_is_plain},
       {"kv_heads_divide", "n_kv_heads divides n_heads", "use n_heads (multi-head), 1 (multi-query) or a divisor",
        kv_heads_divide},
       {"mla_position", "latent attention rotates its rope part or has no position", "use position rope or none",

@@ -21,7 +21,7 @@ struct NoMixer {
 
 /// A layer that moves information between positions.
 using Mixer = std::variant<Attention, Mla, Mamba, Mamba2, S4d, ShortConv, RgLru, AttentionMamba2, Lightning, Wkv,
-                           ChannelMix, NoMixer>;
+                           ChannelMix, GatedDelta, NoMixer>;
 
 struct SerialWiring {
   static constexpr std::string_view kKind = "serial";

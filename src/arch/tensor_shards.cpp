@@ -197,6 +197,7 @@ struct Check {
   void operator()(const Lightning& /*m*/) const { missing("mixer", "lightning"); }
   void operator()(const Wkv& /*m*/) const { missing("mixer", "wkv"); }
   void operator()(const ChannelMix& /*m*/) const { missing("mixer", "channel_mix"); }
+  void operator()(const GatedDelta& /*m*/) const { missing("mixer", "gated_delta"); }
   void operator()(const AttentionMamba2& m) const {
     (*this)(m.attention);
     (*this)(m.mamba2);

@@ -15,6 +15,7 @@ void add(WeightList& list, const Attention& a, int64_t d_model) {
   list.linear("mixer.q", "q", q, d_model, a.bias.q, by_head);
   list.linear("mixer.k", "k", k, d_model, a.bias.k, by_kv_head);
   list.linear("mixer.v", "v", v, d_model, a.bias.v, by_kv_head);
+  if (a.gate) list.linear("mixer.gate", "output gate", a.n_heads * *a.v_head_dim, d_model, false, by_head);
   if (const auto* per_head = std::get_if<PerHeadQkNorm>(&a.qk_norm)) {
     const bool own = per_head->own_weights;
     list.norm("mixer.q_norm", "qk norm", *per_head->norm, own ? q : *a.head_dim, own ? by_head : Division{});
@@ -160,6 +161,22 @@ void add(WeightList& list, const ChannelMix& m, int64_t d_model) {
   list.linear("mixer.k", "channel mix k", *m.d_ff, d_model, false);
   list.linear("mixer.r", "channel mix r", d_model, d_model, false);
   list.linear("mixer.v", "channel mix v", d_model, *m.d_ff, false);
+}
+
+void add(WeightList& list, const GatedDelta& m, int64_t d_model) {
+  const int64_t keys = *m.n_key_heads * m.key_dim;
+  const int64_t values = m.n_heads * m.value_dim;
+  list.linear("mixer.q", "q", keys, d_model, false);
+  list.linear("mixer.k", "k", keys, d_model, false);
+  list.linear("mixer.v", "v", values, d_model, false);
+  list.linear("mixer.z", "output gate", values, d_model, false);
+  list.linear("mixer.b", "delta rule", m.n_heads, d_model, false);
+  list.linear("mixer.a", "delta rule", m.n_heads, d_model, false);
+  list.table("mixer.conv.weight", "delta conv", {2 * keys + values, m.conv});
+  list.table("mixer.dt_bias", "delta rule", {m.n_heads});
+  list.table("mixer.a_log", "delta rule", {m.n_heads});
+  list.norm("mixer.norm", "output norm", RmsNorm{.eps = m.norm_eps}, m.value_dim);
+  list.linear("mixer.o", "o", d_model, values, false);
 }
 
 void add(WeightList& list, const AttentionMamba2& m, int64_t d_model) {

@@ -122,6 +122,7 @@ TEST(Presets, parametersAreThePublishedNumbers) {
       {"granite-3.0-2b", 2533531648},
       {"palm-8b", 8632012800},
       {"minimax-text-01", 456089655296},
+      {"qwen3-next-80b-a3b", 79674391296},
       {"rwkv-4-169m", 169342464},
       {"rwkv-4-430m", 430397440},
       {"rwkv-4-1.5b", 1515106304},

@@ -210,6 +210,12 @@ inline void diagonal(World& w) {
   w.keep(ops::rg_lru(u, w.fits({batch, seq, channels}), w.fits({batch, seq, channels}), w.fits({channels}),
                      w.fits_or_none({batch, channels}), w.fits_or_none({batch}))
              .y);
+  const int64_t heads = extent(b), key_heads = extent(b), d_v = extent(b);
+  const Tensor keys = w.fits({batch, seq, key_heads, n});
+  w.keep(ops::gated_delta(keys, w.fits({batch, seq, key_heads, n}), w.fits({batch, seq, heads, d_v}),
+                          w.fits({batch, seq, heads}), w.fits({batch, seq, heads}),
+                          w.fits_or_none({batch, heads, n, d_v}))
+             .y);
   w.keep(ops::wkv(u, w.fits({batch, seq, channels}), w.fits({channels}), w.fits({channels}),
                   w.fits_or_none({batch, 3, channels}))
              .y);

@@ -64,8 +64,9 @@ ServedAnswers served_alone(nn::Model& model, const Request& request) {
 
 TEST(engine_with_models, a_request_gets_the_tokens_it_gets_alone) {
   const Device device = Device::cpu(2);
-  for (const char* preset : {"llama-tiny", "gemma-2-tiny", "hybrid-tiny", "mamba2-tiny", "deepseek-tiny",
-                             "falcon-h1-tiny", "lfm2-tiny", "recurrent-gemma-tiny", "minimax-tiny", "rwkv-4-tiny"}) {
+  for (const char* preset :
+       {"llama-tiny", "gemma-2-tiny", "hybrid-tiny", "mamba2-tiny", "deepseek-tiny", "falcon-h1-tiny", "lfm2-tiny",
+        "recurrent-gemma-tiny", "minimax-tiny", "rwkv-4-tiny", "qwen3-next-tiny"}) {
     SCOPED_TRACE(preset);
     nn::Model model(arch::resolve(arch::load_preset(preset)), device);
     scramble(model);

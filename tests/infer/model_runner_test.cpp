@@ -103,9 +103,10 @@ void expect_reference(const NamedSpec& named, const SamplerOptions& sampler, con
 }
 
 TEST(ModelRunner, GreedyTokensEqualFullForwards) {
-  for (const char* name : {"llama-tiny", "mistral-tiny", "gemma-3-tiny", "deepseek-tiny", "mamba-tiny", "mamba2-tiny",
-                           "hybrid-tiny", "gpt2-tiny", "transformer-xl-tiny", "qwen3-moe-tiny", "falcon-h1-tiny",
-                           "lfm2-tiny", "recurrent-gemma-tiny", "jamba-tiny", "minimax-tiny", "rwkv-4-tiny"}) {
+  for (const char* name :
+       {"llama-tiny", "mistral-tiny", "gemma-3-tiny", "deepseek-tiny", "mamba-tiny", "mamba2-tiny", "hybrid-tiny",
+        "gpt2-tiny", "transformer-xl-tiny", "qwen3-moe-tiny", "falcon-h1-tiny", "lfm2-tiny", "recurrent-gemma-tiny",
+        "jamba-tiny", "minimax-tiny", "rwkv-4-tiny", "qwen3-next-tiny"}) {
     expect_reference(preset(name), {.temperature = 0}, {.rows = 3, .step_tokens = 16});
   }
 }

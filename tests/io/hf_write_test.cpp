@@ -88,6 +88,7 @@ constexpr Case kCases[] = {
     {"recurrent-gemma-tiny", "recurrent_gemma"},
     {"minimax-tiny", "minimax"},
     {"rwkv-4-tiny", "rwkv"},
+    {"qwen3-next-tiny", "qwen3_next"},
 };
 INSTANTIATE_TEST_SUITE_P(All, HfPreset, ::testing::ValuesIn(kCases), [](const auto& test) {
   std::string name = test.param.preset;

@@ -102,12 +102,87 @@ struct ChannelMixOracle {
   }
 };
 
+struct GatedDeltaOracle {
+  arch::GatedDelta m;
+
+  template <class S>
+  Array<S> operator()(const Weights<S>& w, const Array<S>& x) const {
+    using std::exp;
+    const int64_t seq = x.dim(1);
+    const int64_t keys = *m.n_key_heads * m.key_dim;
+    const int64_t values = m.n_heads * m.value_dim;
+    const int64_t width = 2 * keys + values;
+    Array<S> joined(Shape{x.dim(0), seq, width});
+    int64_t begin = 0;
+    for (const char* name : {"mixer.q", "mixer.k", "mixer.v"}) {
+      const Array<S> part = plain::linear(w, name, x);
+      for (int64_t i = 0; i < part.numel(); ++i) joined[i / part.dim(2) * width + begin + i % part.dim(2)] = part[i];
+      begin += part.dim(2);
+    }
+    Array<S> qkv = plain::conv_silu(w, "mixer.conv", joined);
+    for (int64_t row = 0; row < x.dim(0) * seq; ++row) {
+      for (int64_t head = 0; head < 2 * *m.n_key_heads; ++head) unit(qkv, row * width + head * m.key_dim);
+    }
+    const Array<S> a = plain::linear(w, "mixer.a", x);
+    const Array<S> b = plain::linear(w, "mixer.b", x);
+    Array<S> y(Shape{x.dim(0), seq, values});
+    for (int64_t column = 0; column < x.dim(0) * values; ++column) {
+      const int64_t j = column % values;
+      const int64_t head = j / m.value_dim;
+      const int64_t key_head = head / (m.n_heads / *m.n_key_heads);
+      std::vector<S> state(static_cast<size_t>(m.key_dim), S(0));
+      for (int64_t t = column / values * seq; t < (column / values + 1) * seq; ++t) {
+        const int64_t gate = t * m.n_heads + head;
+        const S step = plain::softplus(a[gate] + w.at("mixer.dt_bias")[head]);
+        const S decay = exp(S(0) - exp(w.at("mixer.a_log")[head]) * step);
+        const int64_t q = t * width + key_head * m.key_dim;
+        S held(0);
+        for (int64_t i = 0; i < m.key_dim; ++i) {
+          S& s = state[static_cast<size_t>(i)];
+          s = decay * s;
+          held += s * qkv[q + keys + i];
+        }
+        const S change = plain::sigmoid(b[gate]) * (qkv[t * width + 2 * keys + j] - held);
+        S sum(0);
+        for (int64_t i = 0; i < m.key_dim; ++i) {
+          S& s = state[static_cast<size_t>(i)];
+          s += change * qkv[q + keys + i];
+          sum += s * qkv[q + i] / S(std::sqrt(static_cast<double>(m.key_dim)));
+        }
+        y[t * values + j] = sum;
+      }
+    }
+    Array<S> heads = y;
+    heads.shape = {x.dim(0), seq, m.n_heads, m.value_dim};
+    const Array<S> normed = plain::rms_norm(w, "mixer.norm", heads, m.norm_eps);
+    const Array<S> z = plain::linear(w, "mixer.z", x);
+    for (int64_t i = 0; i < y.numel(); ++i) y[i] = normed[i] * plain::silu(z[i]);
+    return plain::linear(w, "mixer.o", y);
+  }
+
+  /// Divides key_dim numbers by their length.
+  template <class S>
+  void unit(Array<S>& x, int64_t begin) const {
+    using std::sqrt;
+    S sum(1e-6);
+    for (int64_t i = 0; i < m.key_dim; ++i) sum += x[begin + i] * x[begin + i];
+    const S length = sqrt(sum);
+    for (int64_t i = 0; i < m.key_dim; ++i) x[begin + i] = x[begin + i] / length;
+  }
+};
+
+std::vector<arch::GatedDelta> deltas() {
+  return {{.n_heads = 4, .n_key_heads = 2, .key_dim = 3, .value_dim = 5},
+          {.n_heads = 1, .key_dim = 4, .value_dim = 2, .conv = 1}};
+}
+
 BlockPart linear_part(const arch::Mixer& mixer) { return BlockPart(one_block(kLinearWidth, mixer, arch::NoFfn{})); }
 
 TEST(LinearAttention, HasTheListedWeights) {
   for (const auto& m : lightnings()) expect_listed_weights(linear_part(m));
   expect_listed_weights(linear_part(arch::Wkv{.width = 10}));
   expect_listed_weights(linear_part(arch::ChannelMix{}));
+  for (const auto& m : deltas()) expect_listed_weights(linear_part(m));
 }
 
 TEST(LinearAttention, ForwardAndGradientsAreThoseOfTheFormulas) {
@@ -119,6 +194,10 @@ TEST(LinearAttention, ForwardAndGradientsAreThoseOfTheFormulas) {
     expect_as_oracle(linear_part(m), {2, 7, kLinearWidth}, WkvOracle{});
   }
   expect_as_oracle(linear_part(arch::ChannelMix{.d_ff = 9}), {2, 7, kLinearWidth}, ChannelMixOracle{});
+  for (const auto& m : deltas()) {
+    const BlockPart part = linear_part(m);
+    expect_as_oracle(part, {2, 7, kLinearWidth}, GatedDeltaOracle{std::get<arch::GatedDelta>(part.block().mixer)});
+  }
 }
 
 TEST(LinearAttention, CachedStepsEqualTheFullForward) {
@@ -126,6 +205,7 @@ TEST(LinearAttention, CachedStepsEqualTheFullForward) {
   for (const auto& m : lightnings()) mixers.emplace_back(m);
   mixers.emplace_back(arch::Wkv{.width = 10});
   mixers.emplace_back(arch::ChannelMix{});
+  for (const auto& m : deltas()) mixers.emplace_back(m);
   for (const auto& mixer : mixers) {
     const BlockPart part = linear_part(mixer);
     expect_cached_equals_full(part, part.input({2, 11, kLinearWidth}));
@@ -162,6 +242,9 @@ TEST(LinearAttention, CachesHoldWhatThePlanCounts) {
   const auto cache = lightning.mixer->make_cache(2, 50, DType::f32, lightning.device);
   EXPECT_EQ(cache->bytes(), 2 * 2 * 3 * 3 * 4);
   EXPECT_FALSE(cache->can_truncate());
+  const BlockPart delta = linear_part(arch::GatedDelta{.n_heads = 4, .n_key_heads = 2, .key_dim = 3, .value_dim = 5});
+  const int64_t delta_state = 4 * 5 * 3 + (2 * 2 * 3 + 4 * 5) * 3;
+  EXPECT_EQ(delta.mixer->make_cache(2, 50, DType::f32, delta.device)->bytes(), 2 * delta_state * 4);
   const BlockPart wkv = linear_part(arch::Wkv{.width = 10});
   EXPECT_EQ(wkv.mixer->make_cache(2, 50, DType::f32, wkv.device)->bytes(), 2 * (3 * 10 + kLinearWidth) * 4);
   const BlockPart channels = linear_part(arch::ChannelMix{});

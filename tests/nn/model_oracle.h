@@ -389,6 +389,12 @@ class ModelOracle {
         }
       }
     }
+    if (a.gate) {
+      const Rows gate = linear(x, name + "gate");
+      for (size_t t = 0; t < y.size(); ++t) {
+        for (size_t c = 0; c < y[t].size(); ++c) y[t][c] *= activate("sigmoid", gate[t][c]);
+      }
+    }
     return linear(y, name + "o");
   }
 

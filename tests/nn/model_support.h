@@ -104,6 +104,8 @@ inline std::vector<NamedSpec> switches() {
       {mixer + "n_kv_heads=1"},
       {mixer + "v_head_dim=12", mixer + "head_dim=10"},
       {mixer + "bias=true"},
+      {mixer + "gate=true"},
+      {mixer + "gate=true", mixer + "qk_norm.kind=per_head", mixer + "v_head_dim=12"},
       {mixer + "bias.v=true", mixer + "bias.o=true"},
       {mixer + "qk_norm.kind=per_head"},
       {mixer + "qk_norm.kind=per_head", mixer + "qk_norm.own_weights=true"},

@@ -151,8 +151,8 @@ TEST(SparseModel, ChoicesAndDropsOfEveryLayerAreReachable) {
 
 /// Building on the meta device allocates nothing, whatever the size; parameter counts match the architecture.
 TEST(SparseModel, BuildsOnMeta) {
-  for (const char* name :
-       {"deepseek-v3", "mixtral-8x7b", "mamba-2.8b", "mamba2-2.7b", "gpt-oss-120b", "hybrid-2b", "minimax-text-01"}) {
+  for (const char* name : {"deepseek-v3", "mixtral-8x7b", "mamba-2.8b", "mamba2-2.7b", "gpt-oss-120b", "hybrid-2b",
+                           "minimax-text-01", "rwkv-4-7b", "qwen3-next-80b-a3b"}) {
     const arch::ArchSpec spec = arch::resolve(arch::load_preset(name), name);
     const nn::Model model(spec, Device::meta());
     int64_t ours = 0;

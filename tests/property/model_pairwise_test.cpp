@@ -72,6 +72,7 @@ Factor mixers() {
            {"lightning", {mixer + R"({"kind":"lightning","n_heads":4,"chunk":4})"}},
            {"wkv", {mixer + R"({"kind":"wkv"})"}},
            {"channel mix", {mixer + R"({"kind":"channel_mix","d_ff":24})"}},
+           {"gated delta", {mixer + R"({"kind":"gated_delta","n_heads":4,"n_key_heads":2,"key_dim":6,"value_dim":5})"}},
            {"attention beside mamba2",
             {mixer +
              R"({"kind":"attention_mamba2","attention":{"n_heads":4,"n_kv_heads":2},)"
@@ -141,6 +142,7 @@ std::vector<Factor> factors() {
         {"chunks", {pattern + "kind=chunks", pattern + "size=5"}},
         {"bigbird", {pattern + "kind=bigbird", pattern + "block=2", pattern + "random_blocks=0"}}}},
       {"sinks", {{"none", {}}, {"sinks", {kMixer + "sinks=true"}}}},
+      {"gate", {{"none", {}}, {"gated", {kMixer + "gate=true"}}}},
       feed_forwards(),
       {"embedding",
        {{"plain", {}},
@@ -229,7 +231,7 @@ class Pairs {
 
   /// Mixers other than attention support few of its options and only some positions.
   bool fits_mixer(const Row& row, const std::string& mixer, const std::string& position) const {
-    for (const char* factor : {"heads", "values", "bias", "qk norm", "temperature", "clip", "sinks"}) {
+    for (const char* factor : {"heads", "values", "bias", "qk norm", "temperature", "clip", "sinks", "gate"}) {
       if (!is_default(row, factor)) return false;
     }
     const auto among = [&](const std::set<std::string>& names) {
@@ -248,7 +250,7 @@ class Pairs {
     const std::string& position = option(row, "position");
     if (position == "alibi rounded" && option(row, "scores") == "capped") return false;
     const bool relative = position == "transformer_xl";
-    for (const char* factor : {"pattern", "sinks", "temperature"}) {
+    for (const char* factor : {"pattern", "sinks", "temperature", "gate"}) {
       if (relative && !is_default(row, factor)) return false;
     }
     const std::string& mixer = option(row, "mixer");

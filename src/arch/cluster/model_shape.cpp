@@ -89,6 +89,9 @@ void add_mixer(const Lightning& m, LayerShape& shape) {
 }
 void add_mixer(const Wkv& m, LayerShape& shape) { shape.ssm_width = static_cast<double>(*m.width); }
 void add_mixer(const ChannelMix& m, LayerShape& shape) { shape.ssm_width = static_cast<double>(*m.d_ff); }
+void add_mixer(const GatedDelta& m, LayerShape& shape) {
+  shape.ssm_width = static_cast<double>(m.n_heads) * static_cast<double>(m.value_dim);
+}
 void add_mixer(const AttentionMamba2& m, LayerShape& shape) {
   add_mixer(m.attention, shape);
   add_mixer(m.mamba2, shape);

@@ -23,5 +23,6 @@ void sparse_steps(ConfigMap& map, Draft& draft);
 NameMap mixtral_names();        ///< block_sparse_moe.gate, experts.{e}.w1, w2, w3
 NameMap expert_names();         ///< one tensor per expert, shared experts, and dense feed-forwards in other layers
 NameMap joined_expert_names();  ///< transformers holds all experts in one tensor in memory
+NameMap shared_expert_names();  ///< expert_names() and one shared expert with a gate
 
 }  // namespace lamina::io::hf

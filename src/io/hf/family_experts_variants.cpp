@@ -28,14 +28,6 @@ void qwen2_moe(ConfigMap& m, Draft& d) {
   m.layer_types(d, [&](int64_t layer) { return d.window && layer < below && layer % 2 == 0; });
 }
 
-NameMap qwen2_moe_names() {
-  return joined({{{"model.layers.{l}.mlp.shared_expert.gate_proj.weight", "ffn.shared.gate.weight"},
-                  {"model.layers.{l}.mlp.shared_expert.up_proj.weight", "ffn.shared.up.weight"},
-                  {"model.layers.{l}.mlp.shared_expert.down_proj.weight", "ffn.shared.down.weight"},
-                  {"model.layers.{l}.mlp.shared_expert_gate.weight", "ffn.shared_gate.weight"}},
-                 expert_names()});
-}
-
 /// Layer norms with biases, and experts chosen one after the other (SparseMixer).
 void phimoe(ConfigMap& m, Draft& d) {
   Attention& a = decoder(m, d, {32064, 4096, 32, 32, 8, 131072});
@@ -120,9 +112,17 @@ NameMap llama4_names() {
 
 }  // namespace
 
+NameMap shared_expert_names() {
+  return joined({{{"model.layers.{l}.mlp.shared_expert.gate_proj.weight", "ffn.shared.gate.weight"},
+                  {"model.layers.{l}.mlp.shared_expert.up_proj.weight", "ffn.shared.up.weight"},
+                  {"model.layers.{l}.mlp.shared_expert.down_proj.weight", "ffn.shared.down.weight"},
+                  {"model.layers.{l}.mlp.shared_expert_gate.weight", "ffn.shared_gate.weight"}},
+                 expert_names()});
+}
+
 std::vector<Family> expert_variants() {
   return {
-      {"qwen2_moe", "Qwen2MoeForCausalLM", qwen2_moe, qwen2_moe_names(), true, false, joined_expert_names()},
+      {"qwen2_moe", "Qwen2MoeForCausalLM", qwen2_moe, shared_expert_names(), true, false, joined_expert_names()},
       {"phimoe", "PhimoeForCausalLM", phimoe, mixtral_names(), true, false, phimoe_parameters()},
       {"llama4_text", "Llama4ForCausalLM", llama4_text, llama4_names()},
   };

@@ -58,10 +58,72 @@ NameMap minimax_names() {
        mixtral_names()});
 }
 
+/// The gated delta rule in three of four layers, gated attention in the fourth, experts and a gated shared one.
+void qwen3_next(ConfigMap& m, Draft& d) {
+  Attention& a = decoder(m, d, {151936, 2048, 48, 16, 2, 32768});
+  m.entry("head_dim", a.head_dim, 256);
+  Moe& moe = gated_experts(m, d, {"num_experts|num_local_experts", 512, 10, "moe_intermediate_size", 512});
+  if (m.reading() && std::get<GatedFfn>(moe.expert).gate != Gate::swiglu) {
+    m.fail("hidden_act", "expected silu: the delta rule's layers use it, too, and have no other function here");
+  }
+  dense_layers(m, d, moe, 5632);
+  m.entry("norm_topk_prob", moe.renormalise, true);
+  m.entry("router_aux_loss_coef", moe.balance_loss, 0.001);
+  m.constant(moe.shared_experts, 1);
+  m.entry("shared_expert_intermediate_size", moe.shared_d_ff, 512);
+  m.constant(moe.shared_gate, true);
+  sparse_steps(m, d);
+  auto& norm = m.as<RmsNorm>(d.spec.norm);
+  m.entry("rms_norm_eps", norm.eps, 1e-6);
+  m.constant(norm.offset, 1.0);
+  tied(m, d, false);
+  padding(m, d);
+  m.rope(d, {10000.0, 0.25});
+  m.only("attention_bias", {"false"}, "biases of its gated attention are not read");
+  m.constant(a.qk_norm, PerHeadQkNorm{});
+  m.constant(a.gate, true);
+  auto& delta = m.as<GatedDelta>(m.need(d.other_mixer));
+  m.entry("linear_conv_kernel_dim", delta.conv, 4);
+  m.entry("linear_key_head_dim", delta.key_dim, 128);
+  m.entry("linear_value_head_dim", delta.value_dim, 128);
+  m.entry("linear_num_key_heads", delta.n_key_heads, 16);
+  m.entry("linear_num_value_heads", delta.n_heads, 32);
+  m.constant(delta.norm_eps, norm.eps);
+  int64_t interval = 4;
+  if (m.reading()) m.entry("full_attention_interval", interval, 4);
+  if (interval < 1) m.fail("full_attention_interval", "expected a positive number");
+  m.layer_kinds("layer_types", d, "linear_attention", "full_attention",
+                [&](int64_t layer) { return (layer + 1) % interval != 0; });
+}
+
+NameMap qwen3_next_names() {
+  NameMap names;
+  const auto delta = [&](std::string_view hf, std::string_view ours, Rows rows = Rows::whole, Form form = Form::same) {
+    names.push_back({hf, ours, rows, form, When::no_attention});
+  };
+  delta("model.layers.{l}.linear_attn.in_proj_qkvz.weight",
+        "mixer.q.weight mixer.k.weight mixer.v.weight mixer.z.weight", Rows::kv_heads);
+  delta("model.layers.{l}.linear_attn.in_proj_ba.weight", "mixer.b.weight mixer.a.weight", Rows::kv_heads);
+  delta("model.layers.{l}.linear_attn.conv1d.weight", "mixer.conv.weight", Rows::whole, Form::conv);
+  delta("model.layers.{l}.linear_attn.dt_bias", "mixer.dt_bias");
+  delta("model.layers.{l}.linear_attn.A_log", "mixer.a_log");
+  delta("model.layers.{l}.linear_attn.norm.weight", "mixer.norm.weight");
+  delta("model.layers.{l}.linear_attn.out_proj.weight", "mixer.o.weight");
+  names.push_back({"model.layers.{l}.self_attn.q_proj.weight", "mixer.q.weight mixer.gate.weight", Rows::heads});
+  return joined({names, shared_expert_names()});
+}
+
+/// Heads that predict several tokens, which files may hold.
+constexpr std::string_view kNextTokenHeads[] = {"mtp."};
+
 }  // namespace
 
 std::vector<Family> linear_kin() {
-  return {{"minimax", "MiniMaxForCausalLM", minimax, minimax_names(), true, false, joined_expert_names()}};
+  return {
+      {"minimax", "MiniMaxForCausalLM", minimax, minimax_names(), true, false, joined_expert_names()},
+      {"qwen3_next", "Qwen3NextForCausalLM", qwen3_next, qwen3_next_names(), true, false, joined_expert_names(),
+       kNextTokenHeads},
+  };
 }
 
 }  // namespace lamina::io::hf

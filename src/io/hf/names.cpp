@@ -72,13 +72,20 @@ int64_t head_dim_of(const Place& place) {
 int64_t kv_heads_of(const Place& place) {
   if (place.block == nullptr) return 1;
   if (const auto* a = arch::attention_of(place.block->mixer)) return *a->n_kv_heads;
+  if (const auto* delta = std::get_if<arch::GatedDelta>(&place.block->mixer)) return *delta->n_key_heads;
   const auto* lightning = std::get_if<arch::Lightning>(&place.block->mixer);
   return lightning == nullptr ? 1 : lightning->n_heads;
+}
+
+int64_t heads_of(const Place& place) {
+  const auto* a = place.block == nullptr ? nullptr : arch::attention_of(place.block->mixer);
+  return a == nullptr ? 1 : a->n_heads;
 }
 
 int64_t groups_of(const NameEntry& entry, const Place& place, int64_t rows) {
   switch (entry.rows) {
     case Rows::kv_heads: return kv_heads_of(place);
+    case Rows::heads: return heads_of(place);
     case Rows::four: return 4;
     case Rows::single: return rows;
     case Rows::whole: break;

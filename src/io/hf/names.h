@@ -13,6 +13,7 @@ namespace lamina::io::hf {
 enum class Rows : uint8_t {
   whole,     ///< one group: a, then b, …
   kv_heads,  ///< one group per KV head, or per head of linear attention: its queries, its key, its value
+  heads,     ///< one group per query head: its query, its gate
   four,      ///< four groups, from training on four devices
   single,    ///< one group per row: rows of a, b, … alternate
 };

@@ -21,6 +21,7 @@
 #include "lamina/ops/attention/paged/paged_step.h"
 #include "lamina/ops/elementwise/clamp.h"
 #include "lamina/ops/elementwise/concat.h"
+#include "lamina/ops/elementwise/elementwise.h"
 #include "lamina/ops/elementwise/split.h"
 #include "lamina/ops/parallel/context_attention.h"
 
@@ -64,9 +65,11 @@ class AttentionMixer final : public Mixer {
   const ops::PagedRows& page_tables(const ForwardContext& pass) const {
     return pass.rows->groups[static_cast<size_t>(pass.memory->group)];
   }
-  /// Everything after the projections.
+  /// Everything between the projections of q, k, v and o: [batch, seq, n_heads, v_head_dim].
   Tensor mix(Heads heads, ForwardContext& pass, LayerCache* cache);
   Tensor mix_joined(const Tensor& projected, ForwardContext& pass, LayerCache* cache);
+  /// forward() with an output gate.
+  Tensor gated(const Tensor& x, ForwardContext& pass, LayerCache* cache);
   /// The output projection of y [batch, seq, n_heads, v_head_dim].
   Tensor merged(const Tensor& y) const;
   ops::AttentionOptions options(ForwardContext& pass) const;
@@ -95,6 +98,7 @@ class AttentionMixer final : public Mixer {
   std::optional<GlobalAttention> global_;
   std::optional<QueryTemperature> temperature_;
   std::optional<PublishedBigBird> bigbird_;
+  std::optional<Linear> gate_;
   Linear o_;
 };
 
@@ -137,6 +141,10 @@ AttentionMixer::AttentionMixer(const arch::ArchSpec& spec, const arch::Attention
   if (pattern != nullptr && pattern->global_projections) {
     global_.emplace(spec.d_model, a, make);
     add_child("", *global_);
+  }
+  if (a.gate) {
+    gate_.emplace(a.n_heads * *a.v_head_dim, spec.d_model, false, make.at("gate"));
+    add_child("gate", *gate_);
   }
   add_child("o", o_);
 }
@@ -231,29 +239,36 @@ Tensor AttentionMixer::forward(const Tensor& x, ForwardContext& pass, LayerCache
     const Heads heads = separate_heads(qkv_.forward_parts(x), pass);
     return merged(bigbird_->attend(heads.q, heads.k, heads.v, options(pass), pass));
   }
+  if (gate_) return gated(x, pass, cache);
   if (keeps_qkv_packed(pass)) return mix_joined(qkv_.forward(x), pass, cache);
-  if (qkv_.is_joined()) return mix(normed_heads(qkv_.forward(x), pass), pass, cache);
-  return mix(separate_heads(qkv_.forward_parts(x), pass), pass, cache);
+  if (qkv_.is_joined()) return merged(mix(normed_heads(qkv_.forward(x), pass), pass, cache));
+  return merged(mix(separate_heads(qkv_.forward_parts(x), pass), pass, cache));
+}
+
+Tensor AttentionMixer::gated(const Tensor& x, ForwardContext& pass, LayerCache* cache) {
+  const Tensor y = qkv_.is_joined() ? mix(normed_heads(qkv_.forward(x), pass), pass, cache)
+                                    : mix(separate_heads(qkv_.forward_parts(x), pass), pass, cache);
+  return merged(ops::mul(y, gate_->forward(x, ops::Activation::sigmoid).reshape(y.shape())));
 }
 
 Tensor AttentionMixer::forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass,
                                       LayerCache* cache) {
-  if (!qkv_.is_joined() || global_ || bigbird_) return forward(stream.normed(norm), pass, cache);
+  if (!qkv_.is_joined() || global_ || bigbird_ || gate_) return forward(stream.normed(norm), pass, cache);
   const bool paged_step = pass.rows != nullptr && pass.rows->is_decode() && !rounded_alibi_;
   if (paged_step && keeps_qkv_packed(pass)) return paged_step_normed(stream, norm, pass);
   const Tensor projected = qkv_.forward_normed(stream, norm);
   if (keeps_qkv_packed(pass)) return mix_joined(projected, pass, cache);
-  return mix(normed_heads(projected, pass), pass, cache);
+  return merged(mix(normed_heads(projected, pass), pass, cache));
 }
 
 Tensor AttentionMixer::mix_joined(const Tensor& projected, ForwardContext& pass, LayerCache* cache) {
   if (pass.rows != nullptr) {
-    if (!pass.rows->is_decode() || rounded_alibi_) return mix(joined_heads(projected, pass), pass, nullptr);
+    if (!pass.rows->is_decode() || rounded_alibi_) return merged(mix(joined_heads(projected, pass), pass, nullptr));
     return merged(attend_paged_step(projected, pass));
   }
   const bool rotates = cache == nullptr && rotary_ != nullptr && rotary_->turns() && !pass.context;
   if (rotates && !observes_attention(pass)) return merged(attend_rotated(projected, pass));
-  return mix(joined_heads(projected, pass), pass, cache);
+  return merged(mix(joined_heads(projected, pass), pass, cache));
 }
 
 Tensor AttentionMixer::attend_rotated(const Tensor& projected, ForwardContext& pass) {
@@ -271,11 +286,11 @@ Tensor AttentionMixer::mix(Heads heads, ForwardContext& pass, LayerCache* cache)
     q = rounded_alibi_->extend_queries(q);
     k = rounded_alibi_->extend_keys(k, pass);
   }
-  if (pass.rows != nullptr) return merged(attend_paged(heads, pass));
-  if (cache != nullptr) return merged(attend_cached(q, k, v, pass, dynamic_cast<KeyValueCache&>(*cache)));
+  if (pass.rows != nullptr) return attend_paged(heads, pass);
+  if (cache != nullptr) return attend_cached(q, k, v, pass, dynamic_cast<KeyValueCache&>(*cache));
   const ops::AttentionOptions settings = options(pass);
   offer_attention(q, k, settings, extras(q, pass), pass);
-  return merged(ops::context_attention(q, k, v, pass.context, settings, extras(q, pass)));
+  return ops::context_attention(q, k, v, pass.context, settings, extras(q, pass));
 }
 
 Tensor AttentionMixer::merged(const Tensor& y) const {
@@ -394,47 +409,7 @@ std::unique_ptr<LayerCache> AttentionMixer::make_cache(int64_t batch, int64_t ca
                              window == nullptr ? 0 : window->size, dtype, device);
 }
 
-struct PatternMaker {
-  using Pattern = ops::AttentionPattern;
-  Pattern operator()(const arch::FullPattern& /*full*/) const { return {}; }
-  Pattern operator()(const arch::WindowPattern& p) const { return {.kind = Pattern::Kind::window, .window = p.size}; }
-  Pattern operator()(const arch::LongformerPattern& p) const {
-    return {.kind = Pattern::Kind::window, .window = p.window, .global_tokens = p.global_tokens};
-  }
-  Pattern operator()(const arch::BigBirdPattern& p) const {
-    return {.kind = Pattern::Kind::blocks,
-            .block = p.block,
-            .window_blocks = p.window_blocks,
-            .global_blocks = p.global_blocks,
-            .last_blocks = p.last_blocks,
-            .random_blocks = p.random_blocks,
-            .seed = static_cast<uint64_t>(p.seed)};
-  }
-  /// Blocks that see only themselves.
-  Pattern operator()(const arch::ChunkPattern& p) const {
-    return {.kind = Pattern::Kind::blocks, .block = p.size, .window_blocks = 0, .global_blocks = 0};
-  }
-  Pattern operator()(const arch::StridedPattern& p) const {
-    return {.kind = Pattern::Kind::strided, .window = p.window, .stride = p.stride};
-  }
-};
-
 }  // namespace
-
-ops::AttentionOptions attention_options(double scale, std::optional<double> soft_cap, const arch::Pattern& pattern,
-                                        ForwardContext& pass) {
-  ops::AttentionOptions options{.scale = scale, .pattern = attention_pattern(pattern)};
-  options.soft_cap = soft_cap.value_or(0.0);
-  if (pass.training && pass.dropout.attention > 0.0) {
-    options.dropout = pass.dropout.attention;
-    options.dropout_key = pass.draw();
-    // Attention numbers the rows of its own batch from 0. A part of a larger batch therefore has its own random stream.
-    options.dropout_key.seed ^= static_cast<uint64_t>(pass.first_row) << 40U;
-  }
-  return options;
-}
-
-ops::AttentionPattern attention_pattern(const arch::Pattern& pattern) { return std::visit(PatternMaker{}, pattern); }
 
 std::unique_ptr<Mixer> make_attention(const arch::ArchSpec& spec, const arch::Attention& attention,
                                       const ParameterFactory& make, PositionTables& positions) {

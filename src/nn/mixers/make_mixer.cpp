@@ -2,6 +2,7 @@
 #include "lamina/nn/mixers/attention.h"
 #include "lamina/nn/mixers/attention_mamba2.h"
 #include "lamina/nn/mixers/channel_mix.h"
+#include "lamina/nn/mixers/gated_delta.h"
 #include "lamina/nn/mixers/lightning.h"
 #include "lamina/nn/mixers/mamba.h"
 #include "lamina/nn/mixers/mamba2.h"
@@ -36,6 +37,7 @@ struct MixerMaker {
   Made operator()(const arch::Lightning& m) const { return make_lightning(spec, m, make); }
   Made operator()(const arch::Wkv& m) const { return make_wkv(spec.d_model, m, make); }
   Made operator()(const arch::ChannelMix& m) const { return make_channel_mix(spec.d_model, m, make); }
+  Made operator()(const arch::GatedDelta& m) const { return make_gated_delta(spec.d_model, m, make); }
   Made operator()(const arch::AttentionMamba2& m) const {
     return make_attention_mamba2(m, (*this)(m.attention), (*this)(m.mamba2));
   }
