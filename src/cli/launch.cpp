@@ -118,16 +118,23 @@ int code_of(const std::vector<Child>& children) {
   return code;
 }
 
+/// Several processes of any other command would do the same work and overwrite each other's files.
+void check_shared(const std::vector<std::string>& command) {
+  const std::string name = command[0] == "bench" && command.size() > 1 ? "bench " + command[1] : command[0];
+  for (const char* shared : {"train", "generate", "eval", "serve", "bench engine"}) {
+    if (name == shared) return;
+  }
+  throw UsageError(
+      str("`", name, "` does not run as several processes; expected train, generate, eval, serve or bench engine"));
+}
+
 void run_launch(const LaunchArguments& arguments) {
   if (arguments.command.empty()) {
     throw UsageError(
         "no command was given; for example: lamina launch --nproc 2 -- train quickstart --data FILE "
         "--set layout.dp=2");
   }
-  const std::string& name = arguments.command.front();
-  if (name != "train" && name != "generate" && name != "eval") {  // several others would overwrite each other's files
-    throw UsageError(str("`", name, "` does not run as several processes; expected train, generate or eval"));
-  }
+  check_shared(arguments.command);
   catch_stop_signals("\nstopping all processes; once more stops at once\n");
   for (int restart = 0;; ++restart) {
     std::vector<Child> children = start(arguments, restart);
@@ -157,8 +164,9 @@ void add_launch(CLI::App& program) {
       ->add_option("--restarts", arguments->restarts,
                    "How often to restart all processes after one was lost; a run resumes from its last checkpoint")
       ->check(at_least(0));
-  command->add_option("command", arguments->command,
-                      "The command (train, generate or eval) and its options, after --: train quickstart ...");
+  command->add_option(
+      "command", arguments->command,
+      "The command (train, generate, eval, serve or bench engine) and its options, after --: train quickstart ...");
   command->positionals_at_end();
   command->callback([arguments] { run_launch(*arguments); });
 }

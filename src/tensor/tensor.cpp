@@ -40,8 +40,8 @@ struct Tensor::Storage {
   Storage& operator=(const Storage&) = delete;
 };
 
-/// No tensor comes near it, also not on a meta device. Counts of operations are some multiple of a tensor's elements, so
-/// they do not overflow.
+/// No tensor comes near it, also not on a meta device. Counts of operations are some multiple of a tensor's elements,
+/// so they do not overflow.
 constexpr int64_t kMaxTensorBytes = int64_t{1} << 50;
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, const Device& device) {
