@@ -46,10 +46,6 @@ void check_tensor_parallel(const Recipe& recipe, const NoteProblem& note) {
   if (layout.tp == 1 && layout.sequence) {
     note("layout", "layout.sequence", "true, but tp is 1", "give tp, or leave sequence out");
   }
-  if (layout.tp <= 1) return;
-  if (std::holds_alternative<MuonChoice>(recipe.optimizer)) {
-    note("layout", "layout.tp", str(layout.tp, " with Muon, which needs whole matrices"), "use AdamW or SGD, or tp 1");
-  }
   if (recipe.dropout.attention > 0) {
     note("layout", "dropout.attention",
          str(recipe.dropout.attention, " with tensor-parallel ranks, which is not supported"),

@@ -195,7 +195,15 @@ void Muon::apply(const std::vector<Update>& updates) {
   std::vector<ops::AdamWSlot> rest;
   for (const Update& update : updates) {
     if (update.parameter->moments.size() == 1) {
-      matrices.push_back({update.slot, update.parameter->moments[0].tensor, update.parameter->parts});
+      ops::MuonSlot slot{update.slot, update.parameter->moments[0].tensor, update.parameter->parts};
+      const std::string& name = update.parameter->name;
+      if (divided_.divides && divided_.divides(name)) {
+        const auto parts = divided_.parts.find(name);
+        slot.parts = parts == divided_.parts.end() ? std::vector<int64_t>() : parts->second;
+        slot.gather = [this, &name](const Tensor& own) { return divided_.gather(name, own); };
+        slot.own_part = [this, &name](const Tensor& whole) { return divided_.own_part(name, whole); };
+      }
+      matrices.push_back(std::move(slot));
     } else {
       rest.push_back(adamw_slot(update));
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -114,15 +115,26 @@ class Sgd final : public Optimizer {
   ops::SgdOptions options_;
 };
 
+/// How ranks that hold parts of matrices (tensor parallel) orthogonalise them. Tensors have the parameter's shape.
+struct DividedMatrices {
+  std::function<bool(const std::string& name)> divides;  ///< whether ranks hold parts of the parameter
+  std::function<Tensor(const std::string& name, const Tensor& own)> gather;
+  std::function<Tensor(const std::string& name, const Tensor& whole)> own_part;
+  std::map<std::string, std::vector<int64_t>> parts;  ///< ParamGroup::parts of whole parameters
+};
+
 /// Muon for matrices, AdamW for everything else. Matrices packed into one parameter are orthogonalised one by one.
 class Muon final : public Optimizer {
  public:
   /// `others` are the options of AdamW for what is not a matrix.
   explicit Muon(std::vector<ParamGroup> groups, const ops::MuonOptions& options = {},
                 const ops::AdamWOptions& others = {});
+  /// All ranks that share matrices call step() with gradients of the same parameters.
+  void set_divided(DividedMatrices divided) { divided_ = std::move(divided); }
 
  private:
   void apply(const std::vector<Update>& updates) override;
+  DividedMatrices divided_;
   ops::MuonOptions options_;
   ops::AdamWOptions others_;
 };

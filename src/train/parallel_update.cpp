@@ -91,10 +91,20 @@ Tensor ParallelUpdate::undivided(const std::string& parameter, const Tensor& own
 }
 
 std::unique_ptr<Optimizer> ParallelUpdate::make_optimizer() const {
-  return train::make_optimizer(model_, recipe_, [&](const NamedTensor& parameter) {
+  std::unique_ptr<Optimizer> optimizer = train::make_optimizer(model_, recipe_, [&](const NamedTensor& parameter) {
     const Place place = place_of(parameter.name);
     return replicas_of(place).piece(place.parameter);
   });
+  auto* muon = dynamic_cast<Muon*>(optimizer.get());
+  if (muon == nullptr || !groups_.tensor) return optimizer;
+  muon->set_divided(
+      {.divides = [this](const std::string& name) { return sharded_->divided_by_tensor(name); },
+       .gather = [this](const std::string& name,
+                        const Tensor& own) { return sharded_->gather_from_peers(name, own, groups_.tensor->ranks()); },
+       .own_part = [this](const std::string& name,
+                          const Tensor& whole) { return sharded_->own_part_for_peers(name, whole); },
+       .parts = sharded_->whole_model().joined_rows()});
+  return optimizer;
 }
 
 void ParallelUpdate::run(std::vector<Pass>& passes) {

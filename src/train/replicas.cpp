@@ -23,7 +23,7 @@ ShardPlan zero_plan(const NamedTensors& parameters, const Recipe& recipe, int ra
   for (const NamedTensor& parameter : parameters) {
     if (recipe.layout.zero == 3) layers.push_back(layer_of(parameter.name));
   }
-  return {parameters, whole_parameters(parameters, recipe), ranks, layers};
+  return {parameters, whole_parameters(parameters, recipe), ranks, layers, recipe.layout.tp > 1};
 }
 
 Replicas::Replicas(Tape& tape, NamedTensors parameters, const Recipe& recipe, std::shared_ptr<comm::Communicator> ranks,

@@ -11,7 +11,7 @@ constexpr int64_t kBuckets = 8;                        // of small models, so th
 }  // namespace
 
 ShardPlan::ShardPlan(const NamedTensors& parameters, const std::vector<bool>& whole, int ranks,
-                     const std::vector<int64_t>& units)
+                     const std::vector<int64_t>& units, bool in_turn)
     : bucket_of_(parameters.size()), pieces_of_(parameters.size()) {
   int64_t total = 0;
   for (const NamedTensor& parameter : parameters) total += parameter.tensor.numel();
@@ -27,11 +27,12 @@ ShardPlan::ShardPlan(const NamedTensors& parameters, const std::vector<bool>& wh
     bucket_of_[i] = buckets_.size() - 1;
   }
   std::vector<int64_t> load(static_cast<size_t>(ranks));
-  for (Bucket& bucket : buckets_) divide(bucket, parameters, whole, ranks, load);
+  int64_t dealt = 0;
+  for (Bucket& bucket : buckets_) divide(bucket, parameters, whole, ranks, load, in_turn ? &dealt : nullptr);
 }
 
 void ShardPlan::divide(Bucket& bucket, const NamedTensors& parameters, const std::vector<bool>& whole, int ranks,
-                       std::vector<int64_t>& load) {
+                       std::vector<int64_t>& load, int64_t* dealt) {
   int64_t shared = 0;  // elements of parameters that may be cut
   for (const size_t i : bucket.parameters) shared += whole[i] ? 0 : parameters[i].tensor.numel();
   bucket.counts.assign(static_cast<size_t>(ranks), 0);
@@ -46,7 +47,8 @@ void ShardPlan::divide(Bucket& bucket, const NamedTensors& parameters, const std
   for (const size_t i : bucket.parameters) {
     const int64_t elements = parameters[i].tensor.numel();
     if (whole[i]) {
-      add(i, static_cast<int>(std::min_element(load.begin(), load.end()) - load.begin()), 0, elements);
+      const int64_t lightest = std::min_element(load.begin(), load.end()) - load.begin();
+      add(i, static_cast<int>(dealt == nullptr ? lightest : (*dealt)++ % ranks), 0, elements);
       continue;
     }
     int64_t begin = 0;

@@ -30,10 +30,11 @@ class ShardPlan {
   static constexpr int64_t kAlignment = 4096;  ///< also the elements of one partial sum of the gradient norm
 
   /// `whole[i]`: parameter i has one owner, as Muon needs for matrices. They are dealt to the rank with the fewest
-  /// elements so far. Parameters come in the order of forward passes. With `units`, one number per parameter,
+  /// elements so far, or with `in_turn` one after the other: tensor-parallel ranks, whose parts of a matrix may differ
+  /// in size, then deal alike. Parameters come in the order of forward passes. With `units`, one number per parameter,
   /// neighbours with the same number form a bucket; else buckets have similar sizes.
   ShardPlan(const NamedTensors& parameters, const std::vector<bool>& whole, int ranks,
-            const std::vector<int64_t>& units = {});
+            const std::vector<int64_t>& units = {}, bool in_turn = false);
 
   const std::vector<Bucket>& buckets() const { return buckets_; }  ///< in the order in which backward completes them
   size_t bucket_of(size_t parameter) const { return bucket_of_[parameter]; }  ///< index of its bucket
@@ -44,7 +45,7 @@ class ShardPlan {
 
  private:
   void divide(Bucket& bucket, const NamedTensors& parameters, const std::vector<bool>& whole, int ranks,
-              std::vector<int64_t>& load);
+              std::vector<int64_t>& load, int64_t* dealt);
 
   std::vector<Bucket> buckets_;
   std::vector<size_t> bucket_of_;

@@ -153,6 +153,46 @@ Tensor ShardedWeights::gather(const std::string& name, const Tensor& own, DType 
   return whole;
 }
 
+bool ShardedWeights::divided_by_tensor(const std::string& name) const {
+  const Part part = part_of(name, ranks_->rank());
+  return part.shape[part.axis] != shapes_.at(name)[part.axis] && model_.grid().tensor > 1 &&
+         !(part.axis == 0 && by_experts(name));
+}
+
+Tensor ShardedWeights::gather_from_peers(const std::string& name, const Tensor& own, comm::Communicator& peers) const {
+  const int first = ranks_->rank() - peers.rank();
+  std::vector<Part> parts;
+  std::vector<int64_t> counts;
+  for (int peer = 0; peer < peers.size(); ++peer) {
+    parts.push_back(part_of(name, first + peer));
+    counts.push_back(parts.back().shape.numel());
+  }
+  const Tensor all =
+      Tensor::empty({std::accumulate(counts.begin(), counts.end(), int64_t{0})}, own.dtype(), own.device());
+  peers.all_gather(flat_block(own, 0, 0, own.dim(0)), all, counts, {.label = "matrices"});
+  Shape shape = parts[0].shape;
+  shape[parts[0].axis] = shapes_.at(name)[parts[0].axis];
+  const Tensor whole = Tensor::empty(shape, own.dtype(), own.device());
+  int64_t at = 0;
+  for (const Part& part : parts) {
+    const Tensor piece = all.slice(0, at, part.shape.numel()).reshape(part.shape);
+    for (const Block& block : part.blocks) {
+      whole.slice(part.axis, block.whole, block.count).copy_(piece.slice(part.axis, block.own, block.count));
+    }
+    at += piece.numel();
+  }
+  return whole;
+}
+
+Tensor ShardedWeights::own_part_for_peers(const std::string& name, const Tensor& whole) const {
+  const Part part = part_of(name, ranks_->rank());
+  Tensor own = Tensor::empty(part.shape, whole.dtype(), whole.device());
+  for (const Block& block : part.blocks) {
+    own.slice(part.axis, block.own, block.count).copy_(whole.slice(part.axis, block.whole, block.count));
+  }
+  return own;
+}
+
 Tensor ShardedWeights::gather_from(const NamedTensors& own, const std::string& name, const std::string& parameter,
                                    DType dtype) const {
   const auto mine = std::find_if(own.begin(), own.end(), [&](const NamedTensor& entry) { return entry.name == name; });

@@ -27,6 +27,12 @@ class ShardedWeights {
   Tensor own_part(const std::string& name, const Tensor& whole) const;
   /// The whole tensor, from the parts `own` of all ranks; undefined on a rank that holds none.
   Tensor gather(const std::string& name, const Tensor& own, DType dtype) const;
+  /// Whether the tensor-parallel ranks of this stage hold different parts of the tensor.
+  bool divided_by_tensor(const std::string& name) const;
+  /// The whole tensor, for experts those of this rank, from the parts of the tensor-parallel ranks `peers`.
+  Tensor gather_from_peers(const std::string& name, const Tensor& own, comm::Communicator& peers) const;
+  /// The rank's part of what gather_from_peers() returned.
+  Tensor own_part_for_peers(const std::string& name, const Tensor& whole) const;
   /// gather() of the tensor `name` in `own`, which is shaped like `parameter`; not in `own` if this rank holds no part.
   Tensor gather_from(const NamedTensors& own, const std::string& name, const std::string& parameter, DType dtype) const;
   /// The ranks among which the lowest one represents a part that several hold.

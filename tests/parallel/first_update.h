@@ -29,6 +29,9 @@ inline First single_device(const train::Recipe& recipe) {
       const auto count = static_cast<int64_t>(batch.document_starts.size());
       run.document_starts = Tensor::from(batch.document_starts, {count}, model.device());
     }
+    if (batch.source_length > 0) {
+      run.source = Tensor::from(batch.source, {batch.rows, batch.source_length}, model.device());
+    }
     const Tensor total = model
                              .loss(Tensor::from(batch.ids, {batch.rows, batch.length}, model.device()),
                                    Tensor::from(batch.targets, {batch.rows, batch.length}, model.device()),

@@ -102,6 +102,15 @@ TEST(Mutation, EveryCollectiveOfExpertParallelIsNeeded) {
   }
 }
 
+TEST(Mutation, MuonNeedsTheOtherRanksPartsOfAMatrix) {
+  std::vector<std::string> changes{"architecture=llama-tiny", "optimizer.kind=muon"};
+  const Trained one = train_five(small_recipe(changes), nullptr);
+  changes.emplace_back("layout.tp=2");
+  const train::Recipe recipe = small_recipe(changes);
+  EXPECT_LE(error_without("", recipe, one), 1e-4);  // nothing is left out: the same within rounding
+  EXPECT_GT(error_without("matrices", recipe, one), 1e-3) << "matrices is left out";
+}
+
 TEST(Mutation, SumsInsideAStateSpaceLayerAreNeeded) {
   // Norms of Δ, B and C: all ranks hold their weights.
   std::vector<std::string> changes{"architecture=mamba-tiny", "architecture.layers[0].pattern[0].mixer.norm=rms",

@@ -26,7 +26,8 @@ inline train::Recipe small_recipe(const std::vector<std::string>& changes) {
 }
 
 /// Random tokens; row r has about r positions without a target, so that rows weigh differently. Packed: one row of
-/// documents, which are shorter and longer than the chunks of ranks.
+/// documents, which are shorter and longer than the chunks of ranks. Encoder–decoders have a source of three tokens
+/// less.
 inline data::Batch batch_of(const train::Recipe& recipe, int64_t pass) {
   data::Batch batch{recipe.batch, recipe.length, {}, {}, {}};
   const RandomKey key{99, static_cast<uint64_t>(pass)};
@@ -35,6 +36,12 @@ inline data::Batch batch_of(const train::Recipe& recipe, int64_t pass) {
     batch.ids.push_back(philox_word(key, static_cast<uint64_t>(2 * i)) % vocab);
     const bool ignored = i % recipe.length < i / recipe.length % recipe.length;
     batch.targets.push_back(ignored ? kIgnoreIndex : philox_word(key, static_cast<uint64_t>(2 * i + 1)) % vocab);
+  }
+  if (recipe.architecture.encoder) {
+    batch.source_length = recipe.length - 3;
+    for (int64_t i = 0; i < batch.rows * batch.source_length; ++i) {
+      batch.source.push_back(philox_word({98, key.stream}, static_cast<uint64_t>(i)) % vocab);
+    }
   }
   if (train::is_packed(recipe)) {
     batch.length *= batch.rows;

@@ -28,7 +28,9 @@ Work work_of(const Tensor& param, const MuonOptions& options) {
 void check_matrices(size_t index, const MuonSlot& slot) {
   LAMINA_CHECK(slot.param.rank() >= 2, "muon: parameter ", index, " is ", slot.param.shape(),
                "; expected at least two dimensions; update other parameters with adamw");
-  if (slot.parts.empty()) return;
+  LAMINA_CHECK((slot.gather == nullptr) == (slot.own_part == nullptr), "muon: parameter ", index,
+               " has one of gather and own_part; give both or neither");
+  if (slot.parts.empty() || slot.gather) return;
   int64_t rows = 0;
   for (const int64_t part : slot.parts) {
     LAMINA_CHECK(part >= 0 && part <= slot.param.dim(-2) - rows, "muon: a part of parameter ", index, " has ", part,
@@ -66,6 +68,31 @@ void update_matrix(const MuonSlot& slot, const MuonOptions& options) {
   LAMINA_LAUNCH(device, work_of(slot.param, options), muon_orthogonalize, args);
   LAMINA_LAUNCH(device, (Work{0, slot_bytes(slot, 0)}), muon_apply, args,
                 slot.lr * scale_of(slot.param, options.scale));
+}
+
+/// The update of a parameter of which ranks hold parts: momentum is element-wise, the rest needs whole matrices.
+void update_part(const MuonSlot& slot, const MuonOptions& options) {
+  const Device& device = slot.param.device();
+  const Shape shape = slot.param.shape();
+  MuonSlot flat = slot;
+  flat.parts.clear();
+  for (Tensor* tensor : {&flat.param, &flat.grad, &flat.master, &flat.momentum}) {
+    if (tensor->defined()) *tensor = tensor->detach().reshape({shape.rows(), shape[-1]});
+  }
+  MuonMatrix args{flat, Tensor::empty(flat.param.shape(), accumulation_type(slot.param.dtype()), device), options};
+  if (slot.param.numel() > 0) {
+    LAMINA_LAUNCH(device, (Work{0, 3 * args.update.nbytes() + slot.grad.nbytes()}), muon_momentum, args);
+  }
+  const Tensor whole = slot.gather(args.update.reshape(shape));
+  MuonSlot of_whole{{whole, whole, {}, 0, 0}, whole, slot.parts};
+  for (const MuonSlot& matrix : matrices_of(of_whole)) {
+    const MuonMatrix one{matrix, matrix.param, options};
+    LAMINA_LAUNCH(device, work_of(matrix.param, options), muon_orthogonalize, one);
+    scale_({matrix.param}, scale_of(matrix.param, options.scale));
+  }
+  if (slot.param.numel() == 0) return;
+  args.update = slot.own_part(whole).reshape(flat.param.shape()).contiguous();
+  LAMINA_LAUNCH(device, (Work{0, slot_bytes(flat, 0)}), muon_apply, args, slot.lr);
 }
 
 /// Newton–Schulz on x [rows, cols]; A is the smaller of X·Xᵀ and Xᵀ·X. a·X + (b·A + c·A²)·X is one GEMM with a added to
@@ -150,6 +177,10 @@ void muon(std::vector<MuonSlot> slots, const MuonOptions& options) {
   for (const MuonSlot& slot : slots) {
     mark_slot_written("muon", slot);
     slot.momentum.mark_written("muon");
+    if (slot.gather) {
+      update_part(slot, options);
+      continue;
+    }
     if (slot.param.numel() == 0) continue;
     for (const MuonSlot& matrix : matrices_of(slot)) update_matrix(matrix, options);
   }

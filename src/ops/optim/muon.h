@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "lamina/ops/optim/slots.h"
@@ -26,6 +27,10 @@ struct MuonSlot : ParamSlot {
   Tensor momentum;  ///< f32 (f64 for f64), initially zeros; updated
   /// Rows of the matrices packed into each [rows, cols] of param; empty: a single matrix.
   std::vector<int64_t> parts = {};
+  /// If ranks hold parts of the matrices (tensor parallel): the whole of a tensor like param from this rank's part, and
+  /// this rank's part of a whole. All ranks call muon() with the same parameters. `parts` are then those of the whole.
+  std::function<Tensor(const Tensor& own)> gather = {};
+  std::function<Tensor(const Tensor& whole)> own_part = {};  ///< see gather
 };
 
 /// One Muon step (momentum with an orthogonalized update) for matrices [rows, cols]:
