@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "lamina/arch/layers.h"
 #include "lamina/arch/mixing.h"
@@ -36,7 +37,7 @@ ProductShape::Split split_of(const std::string& projection) {
 }
 
 void add_weights(const std::vector<Weight>& weights, double kv_heads, LayerShape& shape) {
-  std::map<std::string, size_t> products;
+  std::map<std::pair<std::string, double>, size_t> products;  // by name and width of the input
   std::map<std::string, int> tensors;
   for (const Weight& weight : weights) {
     const std::string projection = projection_of(weight.name);
@@ -53,7 +54,7 @@ void add_weights(const std::vector<Weight>& weights, double kv_heads, LayerShape
     // Diagonal blocks are one product with as many outputs as all of them have.
     const double blocks = weight.shape.size() == 3 && !expert ? static_cast<double>(weight.shape[0]) : 1;
     const double out = blocks * static_cast<double>(weight.shape[weight.shape.size() - 2]);
-    const auto [found, fresh] = products.emplace(packed_name(projection), shape.products.size());
+    const auto [found, fresh] = products.emplace(std::pair(packed_name(projection), in), shape.products.size());
     if (fresh) shape.products.push_back({0, in, split_of(projection), 0, std::max(1.0, kv_heads), expert});
     ProductShape& product = shape.products[found->second];
     (one_of(projection, {"mixer.k", "mixer.v"}) ? product.kv_out : product.out) += out;
