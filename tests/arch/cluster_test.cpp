@@ -230,7 +230,7 @@ double fastest_by_trying(const Cluster& cluster, const ModelShape& model, const 
           for (l.micro_batch = 1; l.micro_batch <= setup.batch; l.micro_batch *= 2) {
             if (!is_possible(model, setup, l, devices)) continue;
             for (l.zero = 0; l.zero <= 3; ++l.zero) {
-              for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+              for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
                 l.recompute = recompute;
                 const StepEstimate estimate = estimate_step(cluster, model, setup, l);
                 if (estimate.memory.fits()) best = std::min(best, estimate.seconds.total());
