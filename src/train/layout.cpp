@@ -46,7 +46,7 @@ void check_tensor_parallel(const Recipe& recipe, const NoteProblem& note) {
   if (layout.tp == 1 && layout.sequence) {
     note("layout", "layout.sequence", "true, but tp is 1", "give tp, or leave sequence out");
   }
-  if (recipe.dropout.attention > 0) {
+  if (layout.tp > 1 && recipe.dropout.attention > 0) {
     note("layout", "dropout.attention",
          str(recipe.dropout.attention, " with tensor-parallel ranks, which is not supported"),
          "use dropout.residual and dropout.embedding, or tp 1");

@@ -118,8 +118,8 @@ class Sgd final : public Optimizer {
 /// How ranks that hold parts of matrices (tensor parallel) orthogonalise them. Tensors have the parameter's shape.
 struct DividedMatrices {
   std::function<bool(const std::string& name)> divides;  ///< whether ranks hold parts of the parameter
-  std::function<Tensor(const std::string& name, const Tensor& own)> gather;
-  std::function<Tensor(const std::string& name, const Tensor& whole)> own_part;
+  std::function<Tensor(const std::string& name, const Tensor& own)> gather;      ///< the whole, from all ranks' parts
+  std::function<Tensor(const std::string& name, const Tensor& whole)> own_part;  ///< this rank's part of a whole
   std::map<std::string, std::vector<int64_t>> parts;  ///< ParamGroup::parts of whole parameters
 };
 
