@@ -313,14 +313,14 @@ TEST(HfWrite, NothingIsOverwrittenUnasked) {
   const TemporaryFolder temporary;
   const io::Checkpoint llama = random_checkpoint(arch::load_preset("llama-tiny"));
   io::write_hf(temporary / "out", llama);
-  EXPECT_NE(error_of([&] { io::write_hf(temporary / "out", llama); }).find("there already"), std::string::npos);
-  EXPECT_NE(error_of([&] { io::write_native(temporary / "out", llama); }).find("there already"), std::string::npos);
+  EXPECT_NE(error_of([&] { io::write_hf(temporary / "out", llama); }).find("already exists"), std::string::npos);
+  EXPECT_NE(error_of([&] { io::write_native(temporary / "out", llama); }).find("already exists"), std::string::npos);
   io::HfWriteOptions options;
   options.replace = true;
   const io::Checkpoint gpt2 = random_checkpoint(arch::load_preset("gpt2-tiny"));
   EXPECT_EQ(io::write_hf(temporary / "out", gpt2, options), "gpt2");
   EXPECT_EQ(contents_of(gpt2.tensors), contents_of(io::read_hf(temporary / "out", Device::cpu(1)).tensors));
-  EXPECT_NE(error_of([&] { io::write_hf(temporary / "no/such/place", llama); }).find("make that first"),
+  EXPECT_NE(error_of([&] { io::write_hf(temporary / "no/such/place", llama); }).find("create that first"),
             std::string::npos);
   // No unfinished folder remains.
   for (const auto& entry : std::filesystem::directory_iterator(temporary / "")) {
