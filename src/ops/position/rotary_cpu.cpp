@@ -134,7 +134,7 @@ void rotate_all(const RotaryArgs& args) {
   const auto rotate_tokens = [&](int64_t begin, int64_t end) HWY_ATTR {
     std::vector<A> room(static_cast<size_t>(2 * n));
     const Coefficients<A> by{room.data(), room.data() + n};
-    // old values, needed in place because the last vector of a head may overlap the one before
+    // Old values of a head, for rotation in place: the last vector may overlap the one before.
     std::vector<T> before(static_cast<size_t>(in_place ? n : 0));
     for (int64_t token = begin; token < end; ++token) {
       const int64_t place = per_batch ? token : token % seq;
