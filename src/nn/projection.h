@@ -17,10 +17,8 @@ namespace lamina::nn {
 ///   weight [out, in] as "weight", bias [out] as "bias" if there is one
 class Linear final : public Module {
  public:
-  enum class Ends : uint8_t {
-    inside,
-    in_residual
-  };  ///< in_residual: writes into the residual stream, which has its own initial deviation
+  /// Where the output goes. Projections into the residual stream have their own initial deviation.
+  enum class Ends : uint8_t { inside, in_residual };
   Linear(int64_t out, int64_t in, bool bias, const ParameterFactory& make, Ends ends = Ends::inside);
 
   Tensor forward(const Tensor& x, ops::Activation activation = ops::Activation::none) const {
