@@ -15,7 +15,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 /// Epilogue: writes y and, if defined, z of one block of sums.
 template <class T, class Function>

@@ -13,7 +13,7 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace scan_backward;  // NOLINT: all of it is this kernel's
+using namespace scan_backward;  // NOLINT: kernel helpers
 
 /// Contribution of a segment to a zero gradient after it, and the sum of its steps.
 template <class T, int kGroup>

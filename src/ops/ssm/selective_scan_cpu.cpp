@@ -18,7 +18,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 /// Vectors of channels per block: enough to fill cache lines while the states of a chunk stay in the CPU cache.
 inline int64_t vectors_per_block(int64_t n) { return n <= 16 ? 4 : n <= 32 ? 2 : 1; }

@@ -7,7 +7,7 @@
 
 namespace lamina::ops::cuda::ssd_piece {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 using namespace ssd;           // NOLINT: what both directions share
 
 constexpr int kBackwardWarps = kBackwardThreads / kWarp;

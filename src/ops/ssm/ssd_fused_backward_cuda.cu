@@ -15,7 +15,7 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace ssd_piece;  // NOLINT: all of it is this kernel's
+using namespace ssd_piece;  // NOLINT: kernel helpers
 
 /// Positions `lane` and `lane` + 32 of a piece in a lane of the first warp, and its sums over all pieces.
 struct StepGradients {

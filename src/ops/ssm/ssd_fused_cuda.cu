@@ -11,7 +11,7 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 using namespace ssd;           // NOLINT: what both directions share
 
 constexpr int kSlice = 32;          // features of a head per block

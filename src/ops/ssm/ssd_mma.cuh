@@ -9,7 +9,7 @@
 
 namespace lamina::ops::cuda::ssd {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 using Half = __nv_bfloat16;
 
 constexpr int kPiece = 64;             // positions per iteration

@@ -6,7 +6,7 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace output_step;  // NOLINT: all of it is this kernel's
+using namespace output_step;  // NOLINT: kernel helpers
 
 template <class T, int kD, int kStages, OutputWeight kWeight>
 __global__ void __launch_bounds__(kStepThreads, 1)

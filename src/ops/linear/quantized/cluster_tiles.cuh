@@ -14,7 +14,7 @@ namespace lamina::ops::cuda {
 /// A named namespace, all inline: builds for other GPUs then contain no unused functions.
 namespace cluster_tiles {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 inline constexpr int kStep = 64;        // columns
 inline constexpr int kRow = kStep * 2;  // bytes of a row per step

@@ -12,7 +12,7 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;

@@ -7,7 +7,7 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kThreads = 256;
 constexpr int kColumns = 8;  // of a store

@@ -19,7 +19,7 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kMostWarps = 16;      // per block
 constexpr int kBlocksPerSm = 2;     // blocks per SM, or more smaller ones

@@ -27,7 +27,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 inline constexpr int64_t kBlock = QuantizedWeight::kBlock;
 inline constexpr int64_t kGroupRows = QuantizedWeight::kRows;

@@ -16,7 +16,7 @@
 namespace lamina::ops::cuda {
 namespace quantized_slab {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;

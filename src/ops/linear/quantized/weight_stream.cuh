@@ -12,7 +12,7 @@
 
 namespace lamina::ops::cuda::weight_stream {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kMostWarps = 16;   // per block
 constexpr int kMostRows = 8;     // of x: one tensor-core tile

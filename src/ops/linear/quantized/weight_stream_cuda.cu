@@ -17,7 +17,7 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace weight_stream;  // NOLINT: all of it is this kernel's
+using namespace weight_stream;  // NOLINT: kernel helpers
 
 constexpr int kRingBytes = 108 << 10;    // per block, so that two kernels fit an SM
 constexpr int kSharedBytes = 200 << 10;  // per block, if x takes much of it
