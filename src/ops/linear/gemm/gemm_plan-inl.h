@@ -28,7 +28,7 @@ inline constexpr int64_t kBlockColumns = 480;  // columns of C that stay in the 
 inline constexpr int64_t kStripeRows = 1536;   // rows of C that are held in the computing type if C is narrower
 inline constexpr int64_t kTaskBlocks = 8;      // maximum number of row blocks per task, processed in order
 inline constexpr int64_t kMinTasks = 16;       // enough tasks to balance few threads
-// a thread on a busy core then delays the others by a quarter of its work.
+// A thread on a busy core then delays the others by a quarter of its work.
 inline constexpr int64_t kTasksPerThread = 4;
 inline constexpr int64_t kMinTaskColumns = 96;   // with fewer columns, A would be read too often
 inline constexpr int64_t kDirectColumns = 160;   // up to this many columns, packing A costs more than it saves
