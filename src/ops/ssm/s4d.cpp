@@ -32,7 +32,7 @@ S4dParameters make_grads(const S4dParameters& p) {
   return {like(p.log_dt), like(p.a_real_log), like(p.a_imag), like(p.c)};
 }
 
-/// The parameters are inputs `first` to `first + 3` of the tape record.
+/// Stores the gradients of the parameters, which are inputs `first` to `first + 3` of the tape record.
 void give_grads(Backward& b, int first, S4dParameters grads) {
   Tensor* all[] = {&grads.log_dt, &grads.a_real_log, &grads.a_imag, &grads.c};
   for (int i = 0; i < 4; ++i) {

@@ -1,4 +1,4 @@
-// Decoding reads and writes the state once, with vectors along n.
+// One position of ssd_scan, for decoding. The state is read and written once, with SIMD vectors along n.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/ssd_step_cpu.cpp"
 #include <hwy/foreach_target.h>

@@ -4,7 +4,7 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace tiles;  // NOLINT: what both directions share
+using namespace tiles;  // NOLINT: kernel helpers
 
 /// Weights and score gradients of one tile. In: `s` = q·k, `dp` = dy·v. Out: s holds the weights after dropout, dp the
 /// gradient of scale · q·k, and `direct` (if not null) that of the score after the soft cap.

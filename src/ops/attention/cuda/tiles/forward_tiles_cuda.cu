@@ -4,7 +4,7 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace tiles;  // NOLINT: what both directions share
+using namespace tiles;  // NOLINT: kernel helpers
 
 template <class T>
 __global__ __launch_bounds__(kThreads) void forward_kernel(const __grid_constant__ AttentionParams p) {
