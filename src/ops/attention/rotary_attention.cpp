@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kRotaryOp = "rotary_attention";
 
-/// Queries, keys and values of a packed tensor, as views.
+/// Queries, keys and values of a packed projection, as views.
 struct PackedHeads {
   Tensor q, k, v;
   PackedHeads(const Tensor& all, int64_t n_heads, int64_t n_kv_heads)
@@ -19,13 +19,13 @@ struct PackedHeads {
         v(all.slice(2, n_heads + n_kv_heads, n_kv_heads)) {}
 };
 
-/// Whether kernels can read the table: f32, one angle per pair, 16-byte aligned.
+/// True if kernels can read the table: f32, one angle per pair, 16-byte aligned.
 bool is_plain_table(const Tensor& table, int64_t rows, int64_t pairs) {
   return table.dtype() == DType::f32 && table.is_contiguous() && table.shape() == Shape{rows, pairs} &&
          reinterpret_cast<uintptr_t>(table.raw()) % 16 == 0;
 }
 
-/// Angles for kernels that apply the inverse rotation to gradients; undefined if unsupported.
+/// Rotary tables for kernels that apply the inverse rotation to gradients; undefined if these kernels cannot read them.
 struct PlainAngles {
   Tensor cos;
   Tensor sin;
@@ -69,8 +69,8 @@ void play_rotary_attention(Backward& b, AttentionForward in, const PlainAngles& 
   b.add(0, std::move(dqkv));
 }
 
-/// Attention whose backward is one fused kernel for whole heads; returns an undefined tensor and does nothing if there
-/// is none.
+/// Attention whose backward is one fused kernel for whole heads, which also undoes the rotation. If there is no such
+/// kernel, does nothing and returns an undefined tensor.
 Tensor attend_with_fused_backward(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const HeadRotation& rotation,
                                   const AttentionOptions& options, const AttentionExtras& extras) {
   const PlainAngles angles(qkv, rotation);
@@ -85,7 +85,7 @@ Tensor attend_with_fused_backward(const Tensor& qkv, int64_t n_heads, int64_t n_
   all.device().add_work(attention_work(args, false));
   LAMINA_LAUNCH_CUDA(attention_forward, args);
   Tensor y = args.y;
-  args.q = args.k = args.v = args.y = Tensor();  // saved by the tape
+  args.q = args.k = args.v = args.y = Tensor();  // the tape saves them
   record(kRotaryOp, {qkv}, {y}, {all, y}, [args, angles, n_heads, n_kv_heads](Backward& b) {
     play_rotary_attention(b, args, angles, n_heads, n_kv_heads);
   });
