@@ -242,7 +242,7 @@ struct DropoutOf {
 
 /// The additive bias of one head.
 struct HeadBias {
-  const float* table;  // indexed by query − key, or null
+  const float* table;  // biases by query − key, or null
   float slope;
   int offset;
   int flat_from;  // the table is constant from this distance on

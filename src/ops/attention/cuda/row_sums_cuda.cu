@@ -54,7 +54,7 @@ __global__ void delta_kernel(const T* y, const T* dy, int d_v, const RowStatisti
   if (lane == 0) out.put(row, sum);
 }
 
-/// delta_kernel with 16-byte loads; `lanes` threads (a power of two) per row.
+/// delta_kernel with 16-byte loads, and `lanes` threads (a power of two) per row.
 template <class T>
 __global__ void delta_packs_kernel(const T* y, const T* dy, int d_v, int lanes, const RowStatistics out) {
   using lamina::cuda::Pack;
