@@ -11,7 +11,7 @@ namespace lamina::ops {
 ///   k_cache  [batch, n_kv_heads, capacity, d_qk]      the keys of each KV head are contiguous
 ///   v_cache  [batch, n_kv_heads, capacity, d_v]
 ///   lengths  [batch] i32 or i64: number of keys in use per row, including those of the new queries; 0, or seq_q to
-///   capacity
+///            capacity
 ///   scales   for 8-bit (u8) caches, see cache_scales.h
 ///   returns  [batch, seq_q, n_heads, d_v], dtype of q; accumulates in f32 (f64 for f64).
 /// Query i of row b is at position lengths[b] − seq_q + i. The caches may be narrower than q (bf16 with f32), or 8 bits

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kStepOp = "attention_step";
 
-/// The rotation with rotary_dim resolved; empty without tables.
+/// The rotation with rotary_dim resolved (not 0); empty if there are no tables.
 StepRotation checked_rotation(const StepRotation& given, const Tensor& qkv) {
   if (!given.cos.defined() && !given.sin.defined()) return {};
   StepRotation rotation = given;
@@ -55,7 +55,7 @@ bool on_whole_pack(const Tensor& tensor) {
   return reinterpret_cast<uintptr_t>(tensor.raw()) % kPackBytes == 0;
 }
 
-/// Whether the CUDA kernel can do the step in one launch.
+/// True if the CUDA kernel can do the step in one launch.
 bool one_launch(const AttentionStep& step, const CacheScales& scales) {
   constexpr int64_t kColumns = 8;
   constexpr int64_t kWidest = 256;

@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kPagedStepOp = "paged_attention_step";
 constexpr const char* kPagedSublayerOp = "paged_attention_sublayer_step";
 
-/// The rotation with rotary_dim resolved; empty without tables.
+/// The rotation with rotary_dim resolved (not 0); empty if there are no tables.
 StepRotation checked_rotation(const StepRotation& given, const Tensor& qkv) {
   if (!given.cos.defined() && !given.sin.defined()) return {};
   StepRotation rotation = given;
@@ -132,7 +132,7 @@ SublayerOutput paged_attention_sublayer_step(const Tensor& x, const Tensor& resi
   const int64_t d = cache.k.dim(3);
   LAMINA_CHECK(d > 0 && weights.qkv.dim(0) % d == 0, kPagedSublayerOp, ": weights.qkv is ", weights.qkv.shape(),
                ", the cache has heads of ", d, "; expected the rows of n_heads + 2 n_kv_heads such heads");
-  const int64_t beside = 2 * cache.k.dim(1) * d;  // rows of keys and values
+  const int64_t beside = 2 * cache.k.dim(1) * d;  // rows of keys and values in the QKV projection
   LAMINA_CHECK(weights.qkv.dim(0) >= beside, kPagedSublayerOp, ": weights.qkv is ", weights.qkv.shape(),
                ", the cache has ", cache.k.dim(1), " heads of ", d,
                "; expected the rows of n_heads + 2 n_kv_heads heads");
