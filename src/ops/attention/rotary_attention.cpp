@@ -46,15 +46,15 @@ struct PlainAngles {
   }
 };
 
-void play_rotary_attention(Backward& b, AttentionForward in, const PlainAngles& angles, int64_t n_heads,
-                           int64_t n_kv_heads) {
-  const Tensor& turned = b.saved(0);
-  const PackedHeads heads(turned, n_heads, n_kv_heads);
+void run_rotary_attention_backward(Backward& b, AttentionForward in, const PlainAngles& angles, int64_t n_heads,
+                                   int64_t n_kv_heads) {
+  const Tensor& rotated = b.saved(0);
+  const PackedHeads heads(rotated, n_heads, n_kv_heads);
   in.q = heads.q;
   in.k = heads.k;
   in.v = heads.v;
   in.y = b.saved(1);
-  Tensor dqkv = Tensor::empty(turned.shape(), turned.dtype(), turned.device());
+  Tensor dqkv = Tensor::empty(rotated.shape(), rotated.dtype(), rotated.device());
   const PackedHeads gradients(dqkv, n_heads, n_kv_heads);
   RotaryAttentionBackward args;
   args.attention.forward = in;
@@ -64,7 +64,7 @@ void play_rotary_attention(Backward& b, AttentionForward in, const PlainAngles& 
   args.attention.dv = gradients.v;
   args.cos = angles.cos;
   args.sin = angles.sin;
-  turned.device().add_work(attention_work(in, true));
+  rotated.device().add_work(attention_work(in, true));
   LAMINA_LAUNCH_CUDA(rotary_attention_backward, args);
   b.add(0, std::move(dqkv));
 }
@@ -87,7 +87,7 @@ Tensor attend_with_fused_backward(const Tensor& qkv, int64_t n_heads, int64_t n_
   Tensor y = args.y;
   args.q = args.k = args.v = args.y = Tensor();  // the tape saves them
   record(kRotaryOp, {qkv}, {y}, {all, y}, [args, angles, n_heads, n_kv_heads](Backward& b) {
-    play_rotary_attention(b, args, angles, n_heads, n_kv_heads);
+    run_rotary_attention_backward(b, args, angles, n_heads, n_kv_heads);
   });
   return y;
 }
@@ -105,8 +105,8 @@ Tensor rotary_attention(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, 
                ": qkv must be contiguous; pass the projection itself, not a slice of a larger tensor");
   Tensor y = attend_with_fused_backward(qkv, n_heads, n_kv_heads, rotation, options, extras);
   if (y.defined()) return y;
-  const Tensor turned = rotary_in_place(qkv, n_heads + n_kv_heads, rotation.cos, rotation.sin, rotation.options);
-  const std::vector<Tensor> parts = split(turned, {n_heads, n_kv_heads, n_kv_heads}, 2);
+  const Tensor rotated = rotary_in_place(qkv, n_heads + n_kv_heads, rotation.cos, rotation.sin, rotation.options);
+  const std::vector<Tensor> parts = split(rotated, {n_heads, n_kv_heads, n_kv_heads}, 2);
   return attention(parts[0], parts[1], parts[2], options, extras);
 }
 

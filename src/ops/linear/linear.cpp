@@ -26,7 +26,7 @@ Tensor bias_for(const Tensor& x, const Tensor& bias) {
   return as_accumulation(bias, x.dtype());
 }
 
-void play_backward(Backward& b, const Shape& x_shape, Activation activation) {
+void run_linear_backward(Backward& b, const Shape& x_shape, Activation activation) {
   LinearBackward back;
   back.x = b.saved(0);
   back.weight = b.saved(1);
@@ -133,7 +133,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activat
   const LinearForward args = run_linear(x, weight, bias, activation, is_tracked({x, weight, bias}));
   Tensor y = args.y.reshape(linear_shape(x, weight));
   record("linear", {x, weight, bias}, {y}, {args.x, args.weight, args.z},
-         [shape = x.shape(), activation](Backward& b) { play_backward(b, shape, activation); });
+         [shape = x.shape(), activation](Backward& b) { run_linear_backward(b, shape, activation); });
   return y;
 }
 

@@ -168,14 +168,14 @@ void linear_by_gemm(const LinearForward& args) {
   // compute in f32 and add the bias afterwards.
   const bool wide = args.bias.defined() && args.y.dtype() != DType::f32 && args.y.dim(1) % 8 != 0;
   const bool fused = args.activation == Activation::gelu_tanh && args.y.dtype() != DType::f32 && !wide;
-  const bool apart = args.activation != Activation::none && !fused;
+  const bool separate_activation = args.activation != Activation::none && !fused;
   const auto finish_from = [&](const Tensor& sums) {
     visit_floating("linear", args.y.dtype(), [&](auto tag) { finish<typename decltype(tag)::type>(args, sums); });
   };
   if (args.x.dim(1) == 0) return finish_from(Tensor());
-  const Tensor target = wide                        ? Tensor::empty(args.y.shape(), DType::f32, device)
-                        : apart && args.z.defined() ? args.z
-                                                    : args.y;
+  const Tensor target = wide                                      ? Tensor::empty(args.y.shape(), DType::f32, device)
+                        : separate_activation && args.z.defined() ? args.z
+                                                                  : args.y;
   const Tensor weight = args.weight.to(args.x.dtype());
   const Tensor bias = args.bias.defined() && !wide ? args.bias.to(args.y.dtype()) : Tensor();
   Product p;
@@ -193,7 +193,7 @@ void linear_by_gemm(const LinearForward& args) {
   p.pre_activation = fused && args.z.defined() ? args.z.raw() : nullptr;
   product(device, p);
   if (wide) return finish_from(target);
-  if (apart) activation_forward(target, args.activation, args.y);
+  if (separate_activation) activation_forward(target, args.activation, args.y);
 }
 
 void linear_activation_backward(const LinearActivationBackward& args) {

@@ -93,7 +93,7 @@ struct DeltaScratch {
 
 /// Runs positions [begin, end), starting from scratch.state. If `keep`, saves S' and S'ᵀ k of each position.
 template <class Real, class C>
-void walk_chunk(const C& c, int64_t begin, int64_t end, bool keep, DeltaScratch<Real>& scratch) {
+void run_chunk(const C& c, int64_t begin, int64_t end, bool keep, DeltaScratch<Real>& scratch) {
   const ComputeTag<Real> d;
   for (int64_t t = begin; t < end; ++t) {
     const Real* k = c.k(t);
@@ -167,14 +167,14 @@ void columns_backward(const DeltaColumns<Real, GatedDeltaBackward>& c, DeltaScra
   }
   for (int64_t n = 0; n < chunks; ++n) {
     std::copy(scratch.state.begin(), scratch.state.end(), row(scratch.starts, n * c.d_k));
-    if (n + 1 < chunks) walk_chunk(c, n * args.chunk, (n + 1) * args.chunk, false, scratch);
+    if (n + 1 < chunks) run_chunk(c, n * args.chunk, (n + 1) * args.chunk, false, scratch);
   }
   for (int64_t n = chunks - 1; n >= 0; --n) {
     const Real* start = row(scratch.starts, n * c.d_k);
     std::copy(start, start + c.d_k * c.lanes, scratch.state.begin());
     const int64_t begin = n * args.chunk;
     const int64_t end = std::min(c.seq, begin + args.chunk);
-    walk_chunk(c, begin, end, true, scratch);
+    run_chunk(c, begin, end, true, scratch);
     for (int64_t t = end - 1; t >= begin; --t) step_back(c, t, t - begin, scratch);
   }
   for (int64_t i = 0; i < c.d_k; ++i) c.store(hn::LoadU(d, row(scratch.grad, i)), args.dstate, c.state_at(i));

@@ -161,7 +161,8 @@ void backward_task(const LongConvBackward& args, int64_t channel, int64_t first,
 
 /// Adds the partial sums of all groups of batch entries, in order.
 template <class Real>
-void add_shares(const std::vector<Share<Real>>& shares, int64_t vectors, int64_t lanes, const LongConvBackward& args) {
+void add_partial_sums(const std::vector<Share<Real>>& shares, int64_t vectors, int64_t lanes,
+                      const LongConvBackward& args) {
   const int64_t channels = args.forward.u.dim(2);
   const int64_t taps = args.forward.kernel.dim(1);
   const int64_t used = std::min(taps, args.forward.u.dim(1));
@@ -201,7 +202,7 @@ void backward(const LongConvBackward& args) {
     const int64_t first = task / vectors * per_group;
     backward_task<T>(args, task % vectors * lanes, first, std::min(batch, first + per_group), share);
   });
-  add_shares(shares, vectors, lanes, args);
+  add_partial_sums(shares, vectors, lanes, args);
 }
 
 void long_conv_forward(const LongConvForward& args) {

@@ -129,12 +129,12 @@ dim3 grid_of(int64_t channels, int64_t results, int64_t batch) {
 }
 
 /// Transposes [channels, taps] to [taps, channels].
-Tensor turned(const Tensor& kernel) { return kernel.transpose(0, 1).contiguous(); }
+Tensor transposed(const Tensor& kernel) { return kernel.transpose(0, 1).contiguous(); }
 
 template <class T, bool kBackward>
 void convolve(const LongConvForward& f, const Tensor& in, const Tensor& out) {
   using D = DeviceType<T>;
-  const Tensor kernel = turned(f.kernel);
+  const Tensor kernel = transposed(f.kernel);
   convolve_kernel<D, kBackward>
       <<<grid_of(in.dim(2), in.dim(1), in.dim(0)), dim3(kWarp, kWarps), 0, stream_of(in.device())>>>(
           device_data<T>(in), kernel.data<float>(), device_data<float>(f.d), device_data<T>(out), in.dim(1), in.dim(2),

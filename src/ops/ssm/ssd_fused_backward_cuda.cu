@@ -49,9 +49,9 @@ struct StepGradients {
     float dot = 0;
 #pragma unroll
     for (int i = 0; i < kBackwardWarps; ++i) dot += of.dots[i];
-    const float behind = fmaf(whole, dot, warp_sum(carried));
+    const float after_piece = fmaf(whole, dot, warp_sum(carried));
     float later[2];
-    later[1] = inclusive_sum(change[1], lane, true) + behind;
+    later[1] = inclusive_sum(change[1], lane, true) + after_piece;
     later[0] = inclusive_sum(change[0], lane, true) + __shfl_sync(kAllLanes, later[1], 0);
     const float a = args.a[head];
 #pragma unroll

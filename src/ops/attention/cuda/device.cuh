@@ -295,8 +295,8 @@ struct AttentionParams {
   HeadStrides dk_at;
   HeadStrides dv_at;
   const float* delta;  // [batch, n_heads, seq_q]: Σ_d dy · y
-  const float* base;  // [batch, n_heads, seq_q]: log2 Σ exp(score), so that a weight is 2^(score · log2(e) − base)
-  float* dt5;         // [batch, n_heads, blocks of queries, buckets], or null
+  const float* base;   // [batch, n_heads, seq_q]: log2 Σ exp(score), so that a weight is 2^(score · log2(e) − base)
+  float* dt5;          // [batch, n_heads, blocks of queries, buckets], or null
   int t5_buckets;
   int t5_flat_from;    // distance from which the last T5 bucket applies
   const int* buckets;  // [seq_q + seq_k − 1]: T5 bucket, index seq_q − 1 − distance; null without T5

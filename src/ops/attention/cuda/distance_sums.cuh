@@ -31,7 +31,7 @@ struct DistanceSums {
   float* scratch;
   int flat_from;
   float before = 0;  // this lane's sum for keys that are at least flat_from before their query
-  float behind = 0;
+  float after = 0;
 
   /// `memory` holds floats() floats.
   __device__ DistanceSums(float* memory, int flat)
@@ -47,15 +47,15 @@ struct DistanceSums {
   }
   /// Adds a tile of score gradients; `distance` is key − query of its first row and column.
   __device__ void add(const AccumulatorTile<1, kBlocks>& grads, int distance) {
-    const bool far_behind = distance - (kRows - 1) >= flat_from;
-    if (!far_behind && distance + kColumns - 1 > -flat_from) return add_diagonals(grads, distance);
+    const bool keys_come_after = distance - (kRows - 1) >= flat_from;
+    if (!keys_come_after && distance + kColumns - 1 > -flat_from) return add_diagonals(grads, distance);
     float four[4] = {};
     for_places<1, kBlocks>([&](int m, int n, int i) { four[i] += grads[m][n][i]; });
-    (far_behind ? behind : before) += four[0] + four[1] + (four[2] + four[3]);
+    (keys_come_after ? after : before) += four[0] + four[1] + (four[2] + four[3]);
   }
   /// Adds the sums kept in registers to the distances −flat_from and flat_from.
   __device__ void finish() {
-    const float two[2] = {lamina::cuda::warp_sum(before), lamina::cuda::warp_sum(behind)};
+    const float two[2] = {lamina::cuda::warp_sum(before), lamina::cuda::warp_sum(after)};
     __syncwarp();
     if (threadIdx.x % 32 != 0) return;
     sums[-flat_from] += two[0];
@@ -126,8 +126,8 @@ __device__ inline void store_buckets(const AttentionParams& p, const float* memo
       const int its = __shfl_up_sync(lamina::cuda::kAllLanes, bucket, step);
       if (lane >= step && its == bucket) sum += before;
     }
-    const int behind = __shfl_down_sync(lamina::cuda::kAllLanes, bucket, 1);
-    if (lane == 31 || behind != bucket) room[n / 32 * p.t5_buckets + bucket] = sum;
+    const int next_bucket = __shfl_down_sync(lamina::cuda::kAllLanes, bucket, 1);
+    if (lane == 31 || next_bucket != bucket) room[n / 32 * p.t5_buckets + bucket] = sum;
   }
   __syncthreads();
   for (int bucket = thread; bucket < p.t5_buckets; bucket += kThreads) {

@@ -1,12 +1,10 @@
 // Flash decoding on the CPU. The KV cache of each batch row and KV head is split into chunks of a fixed number of keys,
 // one task each. A chunk yields the maximum, the sum of weights and the weighted sum of values per query; the chunks
-// are combined in order.
-//
-// Within a chunk, keys pass through the L1 cache in tiles. They are used in place if dtype and width allow, else
-// converted. Up to kDotRows queries use dot products row by row; more queries use a matrix product with Qᵀ. 8-bit
-// caches are multiplied unscaled; the scales of keys and values then multiply scores and weights. In a paged cache no
-// tile crosses a page. Few queries are limited by memory bandwidth, so while the keys of a tile are multiplied its
-// values are prefetched, and while its values are summed the keys of the next tile are prefetched.
+// are combined in order. Within a chunk, keys pass through the L1 cache in tiles. They are used in place if dtype and
+// width allow, else converted. Up to kDotRows queries use dot products row by row; more queries use a matrix product
+// with Qᵀ. 8-bit caches are multiplied unscaled; the scales of keys and values then multiply scores and weights. In a
+// paged cache no tile crosses a page. Few queries are limited by memory bandwidth, so the values of a tile are
+// prefetched while its keys are multiplied, and the next keys while its values are summed.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/attention/decode/attention_decode_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -27,11 +25,10 @@ namespace lamina::ops::HWY_NAMESPACE {
 constexpr int64_t kChunk = 512;
 constexpr int64_t kDecodeTile = 64;
 constexpr int64_t kDotRows = 16;
-// Up to this many queries, keys are converted on every use, which beats storing converted keys.
-constexpr int64_t kConvertingRows = 8;
+constexpr int64_t kConvertingRows = 8;  // up to this many queries, keys are converted on every use instead of stored
 constexpr int kValueSums = HWY_TARGET <= HWY_AVX3 ? 16 : 8;  // vectors of weighted values that are held in registers
 
-/// What all chunks of a call share, and their partial results.
+/// State shared by the chunks of a call, and their partial results.
 struct DecodeShared {
   AttentionSizes sizes;  // seq_k is the largest length
   int64_t capacity;      // keys per batch row, or tokens of a page
@@ -125,8 +122,7 @@ class DecodeTask {
   /// True if `keys` rows of a cache can be used in place, because neither dimension needs padding.
   static bool usable(int64_t keys, int64_t width, int64_t ld) { return width == ld && keys % kRowStep == 0; }
 
-  /// Returns rows of a cache (row stride `stride`) in the accumulation type with row stride `ld`: in place if possible,
-  /// else converted to `buffer`.
+  /// Rows of a cache in the accumulation type with row stride `ld`: in place if possible, else converted to `buffer`.
   const A* tile_of(const T* from, int64_t stride, int64_t keys, int64_t width, A* buffer, int64_t ld) const {
     if constexpr (std::is_same_v<T, A>) {
       if (stride == width && usable(keys, width, ld)) return from;
@@ -178,8 +174,7 @@ class DecodeTask {
     }
   }
 
-  /// Adds up to `vectors` vectors of columns of the values, for kQueries queries from r on. Returns the number of
-  /// columns.
+  /// Adds up to `vectors` vectors of columns of the values, for kQueries queries from r on. Returns how many columns.
   template <int kQueries, int kVectors>
   int64_t add_value_columns(int64_t vectors, const T* v, int64_t keys, int64_t r, int64_t column, const T* ahead) {
     if constexpr (kVectors > 1) {
@@ -225,8 +220,7 @@ class DecodeTask {
 
   static HWY_INLINE void prefetch_row(const T* row, int64_t width) {
     constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
-    // Into L2, because a tile may not fit L1.
-    for (int64_t c = 0; c < width; c += kLine) __builtin_prefetch(row + c, 0, 2);
+    for (int64_t c = 0; c < width; c += kLine) __builtin_prefetch(row + c, 0, 2);  // into L2: a tile may not fit L1
   }
 
   /// Multiplies the column of s_ that belongs to each key, from k0 on, by the key's scale.

@@ -1,20 +1,14 @@
-// Flash decoding on CUDA, limited by the bandwidth of reading the KV cache once. A block processes a split of the keys
-// of one batch row and KV head, for up to eight of its queries (all heads of the group, all positions). Further queries
-// use blocks of their own, which find the keys in the L2 cache.
-//
-// Each group of 8, 16 or 32 lanes holds eight columns per lane of q and of the output in registers, loads a few keys
-// and values at a time straight from global memory, and runs its own online softmax. So the loop needs neither shared
-// memory nor barriers. At the end the groups of a block are merged. A few splits form a thread block cluster, whose
-// first block gathers the results in its shared memory: a short cache costs one launch and no round trip through global
-// memory. If there are many splits, a second kernel combines them.
-//
-// The grid depends only on the capacity. The kernels read the lengths and split the keys in use evenly, so a captured
-// CUDA graph stays valid while the lengths grow. Bias, soft cap and masks use a separate version of the kernel. Widths
-// that are not a multiple of 8, or above 256, use a simple kernel. For 8-bit caches more keys are loaded at a time if
-// registers allow, and every lane of a group reads the scales.
-//
-// A step (attention_step) adds a prologue that overlaps with the first loads: it rotates the queries, and the block
-// with the last split keeps the new key and value in shared memory for the lanes that need them.
+// Flash decoding on CUDA, limited by reading the KV cache once. A block processes a split of the keys of one batch row
+// and KV head, for up to eight of its queries (all heads of the group, all positions). Further queries use blocks of
+// their own, which find the keys in the L2 cache. Each group of 8, 16 or 32 lanes holds eight columns per lane of q and
+// of the output in registers, loads a few keys and values at a time straight from global memory, and runs its own
+// online softmax: the loop needs neither shared memory nor barriers. At the end the groups of a block are merged. A few
+// splits form a thread block cluster, whose first block gathers the results in its shared memory, so a short cache
+// takes one launch. If there are many splits, a second kernel combines them. The grid depends only on the capacity. The
+// kernels read the lengths and split the keys in use evenly, so a captured CUDA graph stays valid while the lengths
+// grow. Bias, soft cap and masks use a separate version of the kernel. Widths that are not a multiple of 8, or above
+// 256, use a simple kernel. A step (attention_step) adds a prologue that overlaps with the first loads: it rotates the
+// queries, and the block with the last split keeps the new key and value in shared memory for the lanes that need them.
 #include <cmath>
 
 #include "lamina/ops/attention/decode/decode_cuda.h"
@@ -30,8 +24,7 @@ constexpr int kShortSplit = 512;
 constexpr int kMaxSplits = 128;
 constexpr int kCombineThreads = 256;
 
-/// Minimum number of resident blocks per SM that the registers allow. In a step, the first keys are held in registers
-/// during the rotation.
+/// Minimum resident blocks per SM that the registers allow. A step also holds its first keys in registers.
 template <int kRows, bool kPlain, bool kStep, class T>
 constexpr int kBlocksOf = !kPlain || kRows == 8 || (kStep && kRows > 1) ? 1
                           : !kStep && kRows == 1 && sizeof(T) > 1       ? 3
@@ -82,8 +75,7 @@ __device__ __forceinline__ void add_values(const RawColumns<T> (&values)[kKeys],
   }
 }
 
-/// The decoding kernel. Grid: splits, KV heads · row blocks, batch. kPlain: one query position, which sees all keys,
-/// and scores that are only scaled.
+/// Grid: splits, KV heads · row blocks, batch. kPlain: one query position that sees all keys, and only scaled scores.
 template <int kRows, bool kPlain, bool kStep, class T>
 __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>) void decode_kernel(
     const __grid_constant__ DecodeParams p) {
@@ -149,8 +141,7 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
     fetch(begin + group * kKeys);
     begin_step<kRows, T>(p, b, kv_head, first_row, column, position, owns, stored, lane_of, q, token);
   }
-  // The loop bounds are uniform, because the body shuffles.
-  for (int first = begin; first < end; first += groups * kKeys) {
+  for (int first = begin; first < end; first += groups * kKeys) {  // uniform bounds, because the body shuffles
     if constexpr (!kPlain) {
       const int last = min(first + groups * kKeys, end);
       if (!mask.is_contiguous_range && mask.coverage(0, p.seq_q, first, last) == DeviceMask::Coverage::none) continue;
@@ -204,8 +195,7 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
   merge_split<kRows>(p, b, kv_head, first_row, count, acc, most, sum, sums, stats);
 }
 
-/// The kernel for any width: one warp per key for the scores, one thread per column for the sums, which accumulate
-/// directly in `parts`.
+/// The kernel for any width: a warp per key for the scores, a thread per column for the sums, which are in `parts`.
 template <class T>
 __global__ __launch_bounds__(kDecodeThreads) void decode_plain_kernel(const __grid_constant__ DecodeParams p) {
   __shared__ float s[kDecodeThreads];
@@ -257,9 +247,8 @@ __global__ __launch_bounds__(kDecodeThreads) void decode_plain_kernel(const __gr
   if (t == 0) p.part_sums[place] = {most, sum};
 }
 
-/// Combines the splits in order; one block per query and head. Thread t computes the weight of split t. Then the
-/// threads form `turns` groups of `columns` threads; each group sums every turns-th split, and the first group adds up
-/// the groups' sums.
+/// Combines the splits in order; one block per query and head. Thread t computes the weight of split t. Then each of
+/// `turns` groups of `columns` threads sums every turns-th split, and the first group adds up the groups' sums.
 __global__ __launch_bounds__(kCombineThreads) void combine_kernel(const __grid_constant__ DecodeParams p) {
   __shared__ float weights[kMaxSplits];
   __shared__ float found[kCombineThreads];

@@ -17,11 +17,11 @@ void check_projections(const Tensor& x, const AttentionProjections& weights, con
                k_cache.defined() ? str(k_cache.shape()) : "undefined", "; expected [batch, n_kv_heads, capacity, d]");
   check_projection(kSublayerOp, x, weights.qkv, weights.qkv_bias);
   const int64_t d = k_cache.dim(3);
-  const int64_t beside = 2 * k_cache.dim(1) * d;  // rows of keys and values in the QKV projection
-  LAMINA_CHECK(weights.qkv.dim(0) >= beside && (d == 0 || weights.qkv.dim(0) % d == 0), kSublayerOp,
+  const int64_t kv_rows = 2 * k_cache.dim(1) * d;  // rows of keys and values in the QKV projection
+  LAMINA_CHECK(weights.qkv.dim(0) >= kv_rows && (d == 0 || weights.qkv.dim(0) % d == 0), kSublayerOp,
                ": weights.qkv is ", weights.qkv.shape(), ", the caches have ", k_cache.dim(1), " heads of ", d,
                "; expected the rows of n_heads + 2 n_kv_heads such heads");
-  check_output_projection(kSublayerOp, weights.out, {x.dim(2), weights.qkv.dim(0) - beside});
+  check_output_projection(kSublayerOp, weights.out, {x.dim(2), weights.qkv.dim(0) - kv_rows});
   if (!weights.out_bias.defined()) return;
   check_floating(kSublayerOp, "weights.out_bias", weights.out_bias);
   check_shape(kSublayerOp, "weights.out_bias", weights.out_bias, {x.dim(2)});

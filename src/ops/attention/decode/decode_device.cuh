@@ -42,9 +42,9 @@ struct DecodeParams {
   int64_t q_stride;     // elements between consecutive positions of q
   // A step: the last key and value are those of the new token, which follow its queries in the packed projection.
   bool step;
-  bool interleaved;     // pair layout of the rotary embedding in a step
-  int rotary_dim;       // in a step; 0: no rotation
-  int table_row;        // entries per row of cos and sin: one per pair or one per column
+  bool interleaved;  // pair layout of the rotary embedding in a step
+  int rotary_dim;    // in a step; 0: no rotation
+  int table_row;     // entries per row of cos and sin: one per pair or one per column
   int table_rows;
   const float* cos;
   const float* sin;

@@ -1,7 +1,8 @@
 #pragma once
 
-// What a decoding step (attention_step) adds to decoding: prefetch of cached keys and values, rotation of the queries,
-// and the key and value of the new token. The block with the last split rotates, rounds, stores and uses these.
+// Additions of a decoding step (attention_step) to decoding: prefetch of cached keys and values, rotation of the
+// queries, and the key and value of the new token. The block with the last split rotates, rounds, stores and uses
+// these.
 
 #include "lamina/ops/attention/cache_scales.h"
 #include "lamina/ops/attention/decode/decode_device.cuh"
@@ -132,9 +133,9 @@ struct StepToken {
 struct NoStep {
   __device__ NoStep(const DecodeParams& /*p*/, int /*b*/, int /*kv_head*/, int /*first_row*/, int /*column*/) {}
 };
-/// What a lane loads from the output of the previous kernel, including the paired columns for half-split pairing. All
-/// loads are issued at once, so nothing later waits for memory. Warp 0 loads the new key and warp 1 the new value, even
-/// if the block does not need them.
+/// Inputs of a lane from the previous kernel, including the paired columns for half-split pairing. All loads are issued
+/// at once, so nothing later waits for memory. Warp 0 loads the new key and warp 1 the new value, even if the block
+/// does not need them.
 template <int kRows>
 struct StepLane {
   float others[kRows][kColumns];

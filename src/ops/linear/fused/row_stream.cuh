@@ -12,21 +12,21 @@ namespace lamina::ops::cuda::row_stream {
 
 using namespace lamina::cuda;  // NOLINT: kernel helpers
 
-constexpr int kPiece = kWarp * 16;     // bytes of a row that a warp reads at once
-constexpr int kMostParts = 24;         // most warps per row
-constexpr int kMostNormedParts = 16;   // most warps per row with a norm
-constexpr int kNormedParts = 8;        // most warps per row with a norm and several rows of x
+constexpr int kPiece = kWarp * 16;    // bytes of a row that a warp reads at once
+constexpr int kMostParts = 24;        // most warps per row
+constexpr int kMostNormedParts = 16;  // most warps per row with a norm
+constexpr int kNormedParts = 8;       // most warps per row with a norm and several rows of x
 // Warps per block for one row of x, if `parts` allows; leaves room for attention on the same SM.
 constexpr int kWarps = 16;
 // Bytes of x, if there are several rows: beyond this a separate norm kernel is faster.
 constexpr int kNormedBytes = 4 << 10;
-constexpr int kAddedAtOnce = 4;        // parts of a residual that are loaded together, for one row of x
+constexpr int kAddedAtOnce = 4;  // parts of a residual that are loaded together, for one row of x
 constexpr int kMostAdded = 8;
 // Bytes of the weight that are prefetched per SM before the wait for the previous kernel.
 constexpr int kPrefetchBytes = 32 << 10;
-constexpr int kSumsBytes = 40 << 10;      // bytes of sums per block, at most
-constexpr int kWideBytes = 2 << 10;       // weight rows at least this wide are read with the evict-first policy
-constexpr int kSharedPercent = 58;        // shared memory carve-out: 132 KB, for attention on the same SM
+constexpr int kSumsBytes = 40 << 10;  // bytes of sums per block, at most
+constexpr int kWideBytes = 2 << 10;   // weight rows at least this wide are read with the evict-first policy
+constexpr int kSharedPercent = 58;    // shared memory carve-out: 132 KB, for attention on the same SM
 
 /// Tuning for weight rows of up to kParts pieces and `kRows` rows of x. A warp multiplies kTogether weight rows at a
 /// time and has kDepth times as many in flight in registers, enough to saturate memory bandwidth.

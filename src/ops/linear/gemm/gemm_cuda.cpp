@@ -116,13 +116,13 @@ class Plan {
       cudaGetLastError();
       return;
     }
-    const std::shared_ptr<void> apart(memory, [](void* block) { cudaFree(block); });
+    const std::shared_ptr<void> buffer(memory, [](void* block) { cudaFree(block); });
     const lamina::cuda::StreamTimer timer(stream);
     double best = 0;
     for (const cublasLtMatmulHeuristicResult_t& proposal : proposals(handle, p, kProposals)) {
       const auto run = [&] {
         return cublaslt().Matmul(handle, operation, &p.alpha, p.b, first_matrix, p.a, second_matrix, &p.beta,
-                                 apart.get(), result, apart.get(), result, &proposal.algo, workspace, kWorkspace,
+                                 buffer.get(), result, buffer.get(), result, &proposal.algo, workspace, kWorkspace,
                                  stream);
       };
       if (run() != CUBLAS_STATUS_SUCCESS) continue;

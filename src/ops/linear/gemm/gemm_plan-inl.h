@@ -182,8 +182,8 @@ struct Chunk {
 /// A boundary between tasks at `column`, moved to the end of the chunk if only a single vector would remain.
 template <class E>
 int64_t cut_columns(const Chunk<E>& chunk, int64_t column) {
-  const bool crumb = column > chunk.column && chunk.column_end - column <= kLanes<E>;
-  return crumb ? chunk.column_end : std::min(column, chunk.column_end);
+  const bool too_narrow = column > chunk.column && chunk.column_end - column <= kLanes<E>;
+  return too_narrow ? chunk.column_end : std::min(column, chunk.column_end);
 }
 
 /// A part of k within a chunk.

@@ -184,16 +184,16 @@ T* dot_columns(const FusedGemm<T>& p, const X* x, int64_t begin, int64_t end) {
     dot_blocks<1, kOneRowColumns, kOneRowColumns, S>(p, x, begin, end, sums);
     return sums;
   }
-  T* turned = gemm_scratch<T>(GemmScratch::columns, p.m * columns);
+  T* by_column = gemm_scratch<T>(GemmScratch::columns, p.m * columns);
   if (p.m <= 4) {
-    dot_blocks<4, 6, 6, S>(p, x, begin, end, turned);
+    dot_blocks<4, 6, 6, S>(p, x, begin, end, by_column);
   } else if (p.m <= 8) {
-    dot_blocks<4, 6, 3, S>(p, x, begin, end, turned);
+    dot_blocks<4, 6, 3, S>(p, x, begin, end, by_column);
   } else {
-    dot_blocks<4, 6, 2, S>(p, x, begin, end, turned);
+    dot_blocks<4, 6, 2, S>(p, x, begin, end, by_column);
   }
   for (int64_t i = 0; i < p.m; ++i) {
-    for (int64_t j = 0; j < columns; ++j) sums[i * columns + j] = turned[j * p.m + i];
+    for (int64_t j = 0; j < columns; ++j) sums[i * columns + j] = by_column[j * p.m + i];
   }
   return sums;
 }

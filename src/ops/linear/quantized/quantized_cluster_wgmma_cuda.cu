@@ -156,7 +156,7 @@ template <QuantizedFormat kFormat, class T, class P, int kGroups, int kBlocks>
 __device__ inline void multiply_quantized(AccumulatorTile<1, kBlocks>& sums, int blocks, unsigned char* ring,
                                           uint32_t full, uint32_t empty, int begin, int end) {
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
-  const bool speaks = threadIdx.x % kGroupThreads == 0;
+  const bool is_elected = threadIdx.x % kGroupThreads == 0;
   Ring<kStages> stage;
   uint32_t before = 0;  // the `empty` barrier of the stage that the running products read
   for (int step = begin; step < end; ++step) {
@@ -177,7 +177,7 @@ __device__ inline void multiply_quantized(AccumulatorTile<1, kBlocks>& sums, int
     }
     wgmma_commit();
     wgmma_wait<1>();
-    if (speaks && step > begin) barrier_arrive(before);
+    if (is_elected && step > begin) barrier_arrive(before);
     before = empty + stage.index * 8;
     stage.next();
   }

@@ -1,3 +1,4 @@
+// Builds cuDNN graphs from backend descriptors and runs their execution plans; graph_cudnn.h documents the classes.
 #include "lamina/ops/attention/cuda/cudnn/graph_cudnn.h"
 
 #include <algorithm>

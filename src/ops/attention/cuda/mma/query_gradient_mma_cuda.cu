@@ -97,8 +97,8 @@ struct BucketSums {
     }
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-      const int behind = __shfl_down_sync(lamina::cuda::kAllLanes, bucket[pass], 1);
-      if (lane == 31 || behind != bucket[pass]) sums[bucket[pass]] += total[pass];
+      const int next_bucket = __shfl_down_sync(lamina::cuda::kAllLanes, bucket[pass], 1);
+      if (lane == 31 || next_bucket != bucket[pass]) sums[bucket[pass]] += total[pass];
       __syncwarp();
     }
   }

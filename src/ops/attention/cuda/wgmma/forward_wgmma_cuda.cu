@@ -178,8 +178,8 @@ __device__ inline void shape_scores(const AttentionParams& p, const HeadBias& bi
     const int lane = static_cast<int>(threadIdx.x) % 32;
     // Distance from the warp's first key to its first query.
     const int distance = place.query - lane / 4 + bias.offset - (place.key - lane % 4 * 2);
-    const bool behind = p.mask.causal || distance >= 8 * kBlocks - 1;
-    if (behind || distance + 15 <= 0) return add_slope<kBlocks>(p, bias, !behind, place, s, shift);
+    const bool keys_first = p.mask.causal || distance >= 8 * kBlocks - 1;
+    if (keys_first || distance + 15 <= 0) return add_slope<kBlocks>(p, bias, !keys_first, place, s, shift);
   }
   shift[0] = shift[1] = for_biases<false, 1, kBlocks>(p, bias, place.query, place.key,
                                                       [&](int, int n, int i, float value) { s[0][n][i] += value; });

@@ -31,7 +31,7 @@ inline constexpr int kKeys = kGroups * kTileRows;
 inline constexpr int kThreads = kGroups * kGroupThreads;
 inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kStages = 4;
-inline constexpr int kAhead = 2;        // tiles in flight; more stages than that let warpgroups drift apart
+inline constexpr int kAhead = 2;  // tiles in flight; more stages than that let warpgroups drift apart
 // While slot i is filled, warpgroup i multiplies the score gradients of the previous slot.
 inline constexpr int kSlots = kGroups;
 inline constexpr int kSlotBytes = kGroups * kTileBytes;
@@ -79,10 +79,10 @@ struct Place {
     const int index = static_cast<int>(blockIdx.x);
     const int all = p.batch * p.n_kv_heads;
     const int first = index / (blocks * heads_per_group) * heads_per_group;
-    const int beside = min(heads_per_group, all - first);
+    const int concurrent_heads = min(heads_per_group, all - first);
     const int rest = index - first * blocks;
-    k0 = rest / beside * kKeys;
-    const int head = first + rest % beside;
+    k0 = rest / concurrent_heads * kKeys;
+    const int head = first + rest % concurrent_heads;
     kv_head = head % p.n_kv_heads;
     b = head / p.n_kv_heads;
   }
