@@ -44,7 +44,6 @@ struct LongformerPattern {
 ///   In
 ///           inference that code replaces every random block by the first block, whose keys then count
 ///           1 + random_blocks times
-///
 enum class BlockDraw : uint8_t { philox, numpy };
 constexpr auto names_of(BlockDraw) { return std::array<std::string_view, 2>{"philox", "numpy"}; }
 
