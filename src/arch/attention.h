@@ -40,10 +40,9 @@ struct LongformerPattern {
 
 /// Where BigBird's random blocks come from.
 ///   philox  Lamina's generator; all heads use the same blocks
-///   numpy   the published code: NumPy's generator, with different blocks for every head and layer, only in training.
-///   In
-///           inference that code replaces every random block by the first block, whose keys then count
-///           1 + random_blocks times
+///   numpy   the published code: NumPy's generator, with different blocks for every head and layer, only in
+///           training. In inference that code replaces every random block by the first block, whose keys then
+///           count 1 + random_blocks times
 enum class BlockDraw : uint8_t { philox, numpy };
 constexpr auto names_of(BlockDraw) { return std::array<std::string_view, 2>{"philox", "numpy"}; }
 
