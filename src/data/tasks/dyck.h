@@ -7,8 +7,9 @@
 
 namespace lamina::data {
 
-/// ( [ ] { ( ) } …: a random walk that opens or closes a bracket with equal probability, never deeper than `depth`.
-/// Closing brackets are scored: the stack of open ones determines the kind. Longer rows are longer walks.
+/// ( [ ] { ( ) } …: balanced brackets. A random walk opens or closes a bracket with equal probability, never deeper
+/// than `depth`. Closing brackets are scored: their kind is determined by the stack of open brackets. Longer rows are
+/// longer walks.
 struct Dyck {
   static constexpr std::string_view kKind = "dyck";
   static constexpr std::string_view kDoc = "which bracket closes: nested brackets of several kinds (arXiv:2010.07515)";

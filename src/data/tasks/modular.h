@@ -7,8 +7,9 @@
 
 namespace lamina::data {
 
-/// 3 + 4 - 1 = 1, one expression after another; results are scored. An expression takes at most 1/`expressions` of the
-/// row, so longer rows hold longer expressions. Each has a random number of terms, from 2 to that maximum.
+/// 3 + 4 - 1 = 1: modular arithmetic, one expression after another. Results are scored. An expression takes at most
+/// 1/`expressions` of the row, so longer rows have longer expressions. The number of terms is random, from 2 to the
+/// maximum that fits.
 struct Modular {
   static constexpr std::string_view kKind = "modular";
   static constexpr std::string_view kDoc = "sums and differences of digits modulo a number (arXiv:2207.02098)";
