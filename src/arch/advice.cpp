@@ -119,7 +119,7 @@ void guide(const ArchSpec& spec, std::vector<Advice>& list) {
                               grouped ? ", shared key-value heads" : "");
   list.push_back(
       {Verdict::usual, "decision guide", has.empty() ? "none of the four for quality" : "has " + has.substr(2),
-       "best quality: rope, RMS norm, SwiGLU, grouped queries; best speed: alibi, layer norm, GELU, multi-query; "
+       "best quality: rope, RMS norm, SwiGLU, grouped queries; best speed: alibi, RMS norm, GELU, multi-query; "
        "simplest: alibi, pre-norm, GELU, multi-head; extrapolation first: alibi. Adopt in the order pre-norm, "
        "position, RMS norm, gated unit, grouped queries"});
   list.push_back({Verdict::usual, "regularisation", "belongs to the training recipe",
