@@ -75,7 +75,7 @@ void judge_again(Study& study) {
     measure.p = equivalent ? summary.p_equivalence : summary.p;
     measure.seeds_needed = {};
     if (measure.mark == "cannot tell" && deviations[i] > 0) {
-      if (const auto needed = pairs_needed(*summary.margin / deviations[i])) {
+      if (const auto needed = pairs_needed(*summary.margin / deviations[i], kPower, corrected_level(all))) {
         measure.seeds_needed = static_cast<double>(*needed);
       }
     }

@@ -179,6 +179,12 @@ Finding judge(const Results& results, const Claim& claim) {
     return finding;
   }
   const PairedTest test = paired_test(paired_differences(*variant, *other, metric, context_of(results)));
+  // Runs that lack the metric, as those that never reach the target, leave a selection of the pairs.
+  if (variant->trained && test.pairs > 0 && test.pairs < results.study.seeds.size()) {
+    finding.text = str(claim.text, ": only ", test.pairs, " of ", seeds_text(results.study.seeds.size()), " have ",
+                       metric.words, " in both.");
+    return finding;
+  }
   const auto base = other->summary.find(metric.name);
   if (test.pairs == 0 || base == other->summary.end() || !base->second.mean || *base->second.mean == 0) {
     finding.text = str(claim.text, ": ", metric.words, " was not measured for both.");

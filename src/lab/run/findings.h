@@ -14,6 +14,9 @@ std::string mark_of(const MetricSummary& summary, const MetricInfo& metric);
 
 /// Holm's correction: fills `p` from `p_alone` and corrects `p_equivalence`, over these comparisons.
 void correct_p(const std::vector<MetricSummary*>& compared);
+/// Strictest level of Holm's method over these comparisons: 0.05 / their number. Numbers of seeds are estimated with it.
+double corrected_level(const std::vector<MetricSummary*>& compared);
+inline constexpr double kPower = 0.8;  ///< of estimated numbers of seeds
 
 /// Prefix of a verdict if the claim was made at another size than the study's.
 inline constexpr const char* kAtOurSize = "at our size: ";
