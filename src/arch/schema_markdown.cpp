@@ -38,10 +38,10 @@ std::string cell(const std::string& text) {
   return escaped;
 }
 
-/// Writes sections in file order; repeated structures refer to the first description.
+/// Writes sections in file order. A structure that occurs again refers to its first description.
 class Markdown {
  public:
-  /// Everything except the rules.
+  /// Writes everything except the rules.
   std::string write(const SchemaNode& whole) {
     waiting_.push_back({"The file", &whole});
     while (!waiting_.empty()) {
@@ -106,7 +106,7 @@ class Markdown {
     return "*" + found->second + "*";
   }
 
-  /// Distinguishes sections with the same key: `position` of the model and of a mixer.
+  /// Gives sections with the same key different titles, for example `position` of the model and of a mixer.
   std::string title_for(const std::string& key) {
     const int before = titles_[key]++;
     return before == 0 ? key : key + " (of a mixer)";
