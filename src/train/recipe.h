@@ -246,7 +246,7 @@ Recipe read_run_recipe(std::string_view text, const std::string& name);
 /// rule. Throws an arch::SpecError that lists all violations.
 Recipe resolve_recipe(Recipe recipe, int64_t vocab_size, const std::string& name);
 
-/// Generates the list of all recipe keys in docs/reference/recipe-file.md.
+/// The list of all recipe keys in docs/reference/recipe-file.md.
 std::string recipe_markdown();
 
 }  // namespace lamina::train
