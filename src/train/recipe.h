@@ -245,7 +245,7 @@ Recipe read_run_recipe(std::string_view text, const std::string& name);
 /// Throws arch::SpecError with all violations.
 Recipe resolve_recipe(Recipe recipe, int64_t vocab_size, const std::string& name);
 
-/// Generates the list of all recipe keys in docs/guides/training.md.
+/// Generates the list of all recipe keys in docs/reference/recipe-file.md.
 std::string recipe_markdown();
 
 }  // namespace lamina::train

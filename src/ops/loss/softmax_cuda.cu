@@ -1,6 +1,7 @@
-// A row is kept in packs in the registers of a warp, or of a block if it is longer: one read and one write (backward:
-// two reads). Unaligned rows and rows of more than kMostHeld packs are read again from cache, element by element, by a
-// warp or a block; these use an online softmax (a thread rescales its sum when it finds a larger value).
+// A row is kept in the registers of a warp, or of a block if it is longer, in packs of 16 bytes. So it is read once and
+// written once (backward reads two tensors). Unaligned rows and rows of more than kMostHeld packs are read twice,
+// element by element, the second time from cache. For these each thread uses an online softmax: it rescales its sum
+// when it finds a larger value.
 #include "lamina/ops/elementwise/elements.cuh"
 #include "lamina/ops/loss/online_sum.cuh"
 #include "lamina/ops/loss/softmax_kernel.h"
@@ -35,7 +36,7 @@ struct RowTeam {
     if constexpr (kBlock) return block_max(value, scratch);
     return warp_max(value);
   }
-  /// Calls fn(k, p) for every pack p < packs of this thread, its k-th; the loop over k is unrolled.
+  /// Calls fn(k, p) for each of this thread's packs with index p < packs; k counts them. The loop over k is unrolled.
   template <int kPacks, class F>
   __device__ void each(int packs, const F& fn) const {
 #pragma unroll
@@ -163,7 +164,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Calls fn(block, packs per thread, grid, threads) with the constants for a row of `packs` packs.
+/// Calls fn(block, packs per thread, grid, threads) with compile-time constants that suit rows of `packs` packs.
+/// `block` says whether a row belongs to a block or a warp.
 template <class F>
 void visit_team(int64_t rows, int64_t packs, const F& fn) {
   const auto warps = [&](auto each) { fn(std::false_type{}, each, blocks_for(rows, kThreads / kWarp), kThreads); };

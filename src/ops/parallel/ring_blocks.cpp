@@ -5,8 +5,8 @@
 namespace lamina::ops {
 namespace {
 
-/// The part of two different chunks that sees each other: that of the document which reaches from the earlier chunk
-/// into the later one.
+/// The (query, key) pairs of two different chunks that see each other. They lie in the document that spans from the
+/// earlier chunk into the later one; there is at most one.
 RingBlock meeting(const ContextShare& share, bool causal, const PositionRange& queries, const PositionRange& keys) {
   const bool keys_first = keys.begin < queries.begin;
   if (causal && !keys_first) return {};
@@ -21,7 +21,7 @@ RingBlock meeting(const ContextShare& share, bool causal, const PositionRange& q
   return {q.begin, q.size(), k.begin, k.size()};
 }
 
-/// Joins neighbours with the same keys, or with the same queries.
+/// Merges neighbouring blocks that have the same keys or the same queries.
 std::vector<RingBlock> joined(std::vector<RingBlock> blocks) {
   for (size_t a = 0; a < blocks.size(); ++a) {
     for (size_t b = 0; b < blocks.size(); ++b) {
@@ -61,7 +61,7 @@ std::vector<RingBlock> ring_blocks(const ContextShare& share, bool causal, int k
 std::vector<int64_t> own_document_starts(const ContextShare& share) {
   std::vector<int64_t> starts{0};
   int64_t first = 0;
-  int64_t end_of_document = 0;  // of the token before
+  int64_t end_of_document = 0;  // end of the previous token's document
   for (const PositionRange& chunk : share.chunks()) {
     for (int64_t at = chunk.begin; at < chunk.end; at = std::min(chunk.end, end_of_document)) {
       const bool same = at < end_of_document;

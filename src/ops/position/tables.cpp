@@ -8,7 +8,7 @@
 namespace lamina::ops {
 namespace {
 
-/// A table computed on the host and copied to `device`; on meta only the shape.
+/// A table that `fill` computes on the host, copied to `device`; on meta only its shape.
 template <class T, class F>
 Tensor host_table(const Shape& shape, const Device& device, const F& fill) {
   if (device.kind() == DeviceKind::meta) return Tensor::empty(shape, dtype_of<T>(), device);
