@@ -12,9 +12,9 @@
 namespace lamina::lab {
 namespace {
 
-constexpr size_t kNumberColumns = 16;  ///< more columns are too narrow for numbers
+constexpr size_t kNumberColumns = 16;  ///< with more columns, cells are too narrow for numbers
 
-// Replaces the light colours, which are attributes, if the reader prefers dark.
+// Dark mode: replaces the light colours, which are SVG attributes, if the reader prefers a dark scheme.
 constexpr const char* kDarkDrawing = R"(@media (prefers-color-scheme: dark) {
   [fill="#ffffff"] { fill: #16191d } [fill="#282828"] { fill: #e6e6e6 } [fill="#6e6e6e"] { fill: #a8a8a8 }
   [stroke="#e4e4e4"] { stroke: #33383f } [fill="#e4e4e4"] { fill: #262b31 } })";
@@ -36,7 +36,7 @@ CellRange range_of(const GridDrawing& drawing) {
   return range;
 }
 
-/// From a light to a dark blue, with readable ink on either.
+/// A colour between light and dark blue. Text is readable on both.
 plot::Colour cell_colour(double share) {
   const auto mix = [&](int light, int dark) {
     return static_cast<unsigned char>(std::lround(light + (dark - light) * share));
@@ -124,7 +124,7 @@ std::string curves_svg(const CurvesDrawing& drawing) {
   return canvas.finish();
 }
 
-/// Numbers in columns of equal width; a dot is masked.
+/// Numbers in columns of equal width. A dot is a masked cell.
 std::string numbers_text(const GridDrawing& drawing) {
   size_t width = 1;
   for (const auto& row : drawing.cells) {
@@ -143,7 +143,7 @@ std::string numbers_text(const GridDrawing& drawing) {
   return text;
 }
 
-/// A block per cell, darker for larger values.
+/// One block character per cell, darker for larger values.
 std::string blocks_text(const GridDrawing& drawing) {
   const CellRange range = range_of(drawing);
   constexpr const char* kShades[] = {"░", "▒", "▓", "█"};

@@ -4,28 +4,28 @@
 
 namespace lamina::lab {
 
-/// Differences variant − other, one per seed that both have.
+/// The differences variant − other, one for each seed that both have.
 std::vector<double> paired_differences(const VariantResult& variant, const VariantResult& other,
                                        const MetricInfo& metric, const MetricContext& context);
 
-/// "better" or "worse" if p < 0.05; "no difference" if the equivalence test has p < 0.05 or all pairs are
-/// bit-identical. Otherwise "cannot tell". All p are corrected for multiple comparisons.
+/// "better" or "worse" if p < 0.05. "no difference" if the equivalence test has p < 0.05, or if all pairs are
+/// bit-identical. Otherwise "cannot tell". All p values are corrected for multiple comparisons.
 std::string mark_of(const MetricSummary& summary, const MetricInfo& metric);
 
-/// Holm's correction: fills `p` from `p_alone` and corrects `p_equivalence`, over these comparisons.
+/// Holm's correction over these comparisons: sets `p` from `p_alone`, and corrects `p_equivalence`.
 void correct_p(const std::vector<MetricSummary*>& compared);
 
-/// Prefix of a verdict if the claim was made at another size than the study's.
+/// Prefix of a verdict if the claim was made for another size than the study's.
 inline constexpr const char* kAtOurSize = "at our size: ";
-/// Whether two sizes count as the same setting: they differ by at most a factor of two.
+/// Whether two sizes count as the same setting: they differ at most by a factor of two.
 bool same_setting(double claimed, double ours);
 
 /// Fits the study's scaling laws to the finished runs.
 std::vector<ScalingResult> fit_groups(const Results& results);
-/// A sentence per scaling law.
+/// Adds a sentence for each scaling law.
 void add_scaling_findings(const Results& results, std::vector<Finding>& findings);
 
-/// Mode stretch: a sentence about each row at the longest length, and verdicts on published claims.
+/// For mode stretch: a sentence about each row at the longest length, and verdicts on published claims.
 std::vector<Finding> stretch_findings(const Results& results);
 /// Sentences about the summaries, and verdicts on the study's claims.
 std::vector<Finding> findings_of(const Results& results);

@@ -27,7 +27,7 @@ MetricSummary alone(const VariantResult& variant, const MetricInfo& metric, cons
   return summary;
 }
 
-/// Fills in the comparison of a variant with its reference, before correction.
+/// Sets the comparison of a variant with its reference, before correction.
 void compare_pair(MetricSummary& summary, std::span<const double> differences, double reference_mean, double margin) {
   const PairedTest test = paired_test(differences);
   if (test.pairs > 0) summary.difference = test.difference;
@@ -39,7 +39,7 @@ void compare_pair(MetricSummary& summary, std::span<const double> differences, d
   if (deviation && *deviation > 0) summary.seeds_needed = pairs_needed(*summary.margin / *deviation);
 }
 
-/// Holm's correction of one member over the comparisons that have it.
+/// Holm's correction of one field, over the comparisons that have it.
 void correct(const std::vector<MetricSummary*>& compared, std::optional<double> MetricSummary::*from,
              std::optional<double> MetricSummary::*to) {
   std::vector<double> p;
@@ -80,7 +80,7 @@ void compare(Results& results, const MetricInfo& metric, const MetricContext& co
   }
 }
 
-/// Loss that every run of the base reaches: the maximum of their best losses.
+/// The loss that every run of the base reaches: the maximum of their best losses.
 std::optional<double> target_of(const Results& results) {
   if (results.study.target) return results.study.target;
   std::optional<double> worst;
@@ -136,7 +136,7 @@ void correct_p(const std::vector<MetricSummary*>& compared) {
 
 std::string mark_of(const MetricSummary& summary, const MetricInfo& metric) {
   if (!summary.difference) return "cannot tell";
-  if (*summary.difference == 0 && summary.ci95_half_width == 0.0) return "no difference";  // bit-identical pairs
+  if (*summary.difference == 0 && summary.ci95_half_width == 0.0) return "no difference";  // pairs are bit-identical
   if (summary.p && *summary.p < kSignificant) {
     return (*summary.difference > 0) == metric.higher_better ? "better" : "worse";
   }

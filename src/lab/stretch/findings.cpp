@@ -14,7 +14,7 @@ std::string label_of(const Results& results, const std::string& name) {
   return name;
 }
 
-/// Sentence about a row at the longest length.
+/// A sentence about a row at the longest length.
 Finding row_finding(const Results& results, const StretchRow& row) {
   const StretchResult& stretch = *results.stretch;
   const std::optional<double> near = row.non_overlapping.front();
@@ -32,7 +32,7 @@ Finding row_finding(const Results& results, const StretchRow& row) {
   return {"note", text, "", ""};
 }
 
-/// Published perplexity growth at four times the training length (non-overlapping windows), and that training length.
+/// Published perplexity growth at four times the training length (non-overlapping windows), and the training length.
 struct GrowthClaim {
   const char* variant;
   double growth;
@@ -40,7 +40,7 @@ struct GrowthClaim {
 };
 constexpr GrowthClaim kGrowthClaims[] = {{"rope", 0.20, 2048}, {"alibi", 0.03, 2048}};
 
-/// The verdict gets the prefix kAtOurSize if the training lengths differ.
+/// The verdict on such a claim. It has the prefix kAtOurSize if the training lengths differ.
 std::string growth_verdict(const GrowthClaim& claim, double growth, int64_t trained) {
   const bool same = same_setting(static_cast<double>(claim.trained), static_cast<double>(trained));
   return (same ? "" : kAtOurSize) + std::string(growth <= claim.growth + 0.02 ? "holds" : "does not");
