@@ -91,7 +91,7 @@ void decode(const TokenizerArguments& arguments, bool given) {
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
-/// Compression of a text by the tokenizer.
+/// How well the tokenizer compresses a text.
 nlohmann::json compression(const text::Tokenizer& tokenizer, const std::string& path) {
   const MappedFile file = map_file(path, "a text");
   const std::string_view bytes(reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size());
