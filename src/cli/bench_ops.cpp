@@ -62,7 +62,7 @@ std::string key_of(const std::string& name, OpWay way) { return str(name, " ", n
 
 /// Reads a file of rows {name, way, ms, by}. Returns the fastest time for each name and way.
 PeerTimes read_peer(const std::string& path) {
-  LAMINA_CHECK(path_exists(path), "--peer ", path, ": is not there; make it with tools/peers/torch_ops.py");
+  LAMINA_CHECK(path_exists(path), "--peer ", path, ": does not exist; make it with tools/peers/torch_ops.py");
   const auto json = read_json_file<nlohmann::json>(path);
   PeerTimes times;
   size_t number = 0;
@@ -241,7 +241,7 @@ void add_bench_ops(CLI::App& bench) {
   command->add_flag("--kernels", arguments->kernels,
                     "After each operator that has several kernels, time each kernel that supports the call");
   command->add_option("--peer", arguments->peer,
-                      "Figures of another library to show beside ours: a file that tools/peers/torch_ops.py printed");
+                      "Figures of another library to show next to ours: a file that tools/peers/torch_ops.py printed");
   command->add_flag("--json", arguments->json, "Print the figures as JSON");
   command->footer(
       "Calls are queued and synchronized once. If a GPU is faster than its host, a CUDA graph of many calls is timed.\n"

@@ -161,7 +161,7 @@ void run(const ConvertArguments& arguments) {
   }
   const int64_t max_shard_bytes = bytes_from(arguments.max_shard_size, "--max-shard-size");
   io::CheckpointFolder::check_target(arguments.target, arguments.force);
-  catch_stop_signals("\nstopping: temporary files are removed; once more stops at once\n");
+  catch_stop_signals("\nstopping: temporary files are removed; press Ctrl-C again to stop immediately\n");
   const std::string source = source_of(arguments);
   io::Checkpoint checkpoint = io::read_model(source, Device::cpu(), {dtype, progress_of("reading", arch::short_bytes)});
   Companions companions(io::model_place(source), arguments.tokenizer);

@@ -208,7 +208,7 @@ void run(EvalArguments& arguments) {
     arguments.weights.insert(arguments.weights.begin(), "as-stored");
   }
   for (const std::string& model : arguments.models) {  // check all models before anything is measured
-    LAMINA_CHECK(path_exists(model), model, ": is not there; give a model's folder, a run's, or a llama2.c file");
+    LAMINA_CHECK(path_exists(model), model, ": does not exist; give a model's folder, a run's, or a llama2.c file");
   }
   arguments.data = validation_tokens_of(arguments.data);
   std::optional<std::string> text;  // read only once, because a pipe cannot be read again

@@ -137,7 +137,7 @@ void run_launch(const LaunchArguments& arguments) {
         "--set layout.dp=2");
   }
   check_shared(arguments.command);
-  catch_stop_signals("\nstopping all processes; once more stops at once\n");
+  catch_stop_signals("\nstopping all processes; press Ctrl-C again to stop immediately\n");
   for (int restart = 0;; ++restart) {
     std::vector<Child> children = start(arguments, restart);
     wait_for_all(children);

@@ -344,7 +344,7 @@ void add_network_options(CLI::App& command, ServeArguments& arguments) {
 }
 
 void add_model_options(CLI::App& command, ServeArguments& arguments) {
-  command.add_option("--tokenizer", arguments.tokenizer, "Tokenizer file or folder (default: beside the model)");
+  command.add_option("--tokenizer", arguments.tokenizer, "Tokenizer file or folder (default: next to the model)");
   command.add_option("--chat-template", arguments.chat_template, "Jinja file (default: the model's)");
   command.add_option("--set", arguments.overrides, "Change a preset's value first: path=value")
       ->allow_extra_args(false)

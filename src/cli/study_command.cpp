@@ -51,7 +51,7 @@ void run_study_command(const lab::Study& study, const std::string& out, lab::Col
   if (!power.empty()) std::printf("power: %s\n", power.c_str());
   std::fflush(stdout);
   StudyScreen screen(::isatty(STDOUT_FILENO) != 0);
-  catch_stop_signals("\nstopping: every active run writes a checkpoint; press Ctrl-C again to stop at once\n");
+  catch_stop_signals("\nstopping: every active run writes a checkpoint; press Ctrl-C again to stop immediately\n");
   const lab::Results results =
       lab::run_study(study, {.folder = out,
                              .command = command_line(),

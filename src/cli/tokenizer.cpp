@@ -165,7 +165,7 @@ std::string pattern_names() {
 void add_tokenizer_options(CLI::App& command, TokenizerArguments& arguments) {
   command
       .add_option("tokenizer", arguments.tokenizer,
-                  "A tokenizer.json, vocab.json (with merges.txt beside it), tiktoken file, SentencePiece .model, "
+                  "A tokenizer.json, vocab.json (with merges.txt next to it), tiktoken file, SentencePiece .model, "
                   "BERT's vocab.txt or llama2.c tokenizer.bin, or a folder with one")
       ->required();
   command.add_option("--pattern", arguments.pattern,

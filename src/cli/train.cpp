@@ -138,7 +138,7 @@ void check_has_data(const TrainArguments& arguments, const train::Recipe& recipe
   const std::string& text = recipe.data.train;
   if (recipe.data.task || !arguments.data.empty() || path_exists(text)) return;
   throw UsageError(
-      str(text.empty() ? "the recipe names no text" : text + ": is not there",
+      str(text.empty() ? "the recipe names no text" : text + ": does not exist",
           "; name the text to learn from, for example: lamina train ",
           arguments.from.empty() ? arguments.recipe : "--from " + arguments.from,
           " --data FILE (`lamina data get` lists corpora to fetch, `lamina data get synthetic` makes one)"));
@@ -230,7 +230,7 @@ void train_in(RunPlace place, const TrainArguments& arguments, const Device& dev
       on_gpu ? 1 : 4);
   print_start(folder, trainer);
   TrainScreen screen(trainer, std::move(share), ::isatty(STDOUT_FILENO) != 0);
-  catch_stop_signals("\nstopping after this update; once more stops at once\n");
+  catch_stop_signals("\nstopping after this update; press Ctrl-C again to stop immediately\n");
   try {
     const train::Outcome outcome =
         trainer.run({.on_update = [&](const train::UpdateReport& report) { screen.update(report); },
@@ -252,7 +252,7 @@ void run_rank(const TrainArguments& arguments, Job job) {
   const Device device = open_device(arguments.device);
   if (job && device.kind() == DeviceKind::cuda) job = comm::make_nccl_communicator(std::move(job), device);
   if (!is_first(job)) return follow(comm::broadcast_text(*job, "", 0, "run folder", kPreparation), device, job);
-  catch_stop_signals("\nstopping; once more stops at once\n");
+  catch_stop_signals("\nstopping; press Ctrl-C again to stop immediately\n");
   RunPlace place = arguments.resuming ? resumed_run(arguments) : new_run(arguments, device, job);
   const std::string folder = place.folder;
   try {

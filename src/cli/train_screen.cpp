@@ -103,7 +103,7 @@ void TrainScreen::failed_save(const train::SaveFailure& failure) {
   std::fflush(stdout);
   std::fprintf(
       stderr,
-      "lamina: warning: step %lld: %s was not saved: %s. The checkpoint before it is kept; training goes on and "
+      "lamina: warning: step %lld: %s was not saved: %s. The previous checkpoint is kept; training continues and "
       "the next save tries again\n",
       static_cast<long long>(failure.progress.step), failure.folder.c_str(), failure.reason.c_str());
 }

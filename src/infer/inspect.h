@@ -9,7 +9,7 @@
 
 namespace lamina::infer {
 
-/// What inspect() computes.
+/// Selects the results that inspect() computes.
 struct InspectOptions {
   int64_t top = 5;              ///< number of likeliest tokens in each prediction
   int64_t vocab_size = 0;       ///< predictions cover ids below this; 0: all ids

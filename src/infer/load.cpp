@@ -125,8 +125,9 @@ void check_draft(const LoadedModel& target, const LoadedModel& draft) {
 }
 
 const text::Tokenizer& require_tokenizer(const LoadedModel& model) {
-  LAMINA_CHECK(model.tokenizer != nullptr, model.path,
-               ": no tokenizer.json, vocab.json or tokenizer.model lies beside it; give one with --tokenizer PATH");
+  LAMINA_CHECK(
+      model.tokenizer != nullptr, model.path,
+      ": there is no tokenizer.json, vocab.json or tokenizer.model next to it; give one with --tokenizer PATH");
   return *model.tokenizer;
 }
 

@@ -17,7 +17,8 @@ struct SequenceCacheOptions {
   std::optional<DType> dtype;
 };
 
-/// What one layer caches per sequence: pages of keys and values (or latents), or a recurrent state of constant size.
+/// The data that one layer caches per sequence: pages of keys and values (or latents), or a recurrent state of constant
+/// size.
 struct CacheLayout {
   int64_t n_kv_heads = 0;  ///< 0: no pages
   int64_t d_qk = 0;
