@@ -45,15 +45,28 @@ void Diagram::box(double centre, double bottom, double width, double height, Ton
   extend(left + width, bottom + height);
   canvas_.rounded_box(left, -bottom - height, width, height, 6, fill_of(tone), kEdge);
   double y = bottom + height - 5 - kTextHeight * 0.75;
-  for (size_t i = 0; i < lines.size(); ++i, y -= kTextHeight) text(centre, y, lines[i], i == 0);
+  for (size_t i = 0; i < lines.size(); ++i, y -= kTextHeight) {
+    write(centre, y, lines[i], i == 0, plot::Anchor::middle);
+  }
+  shapes_.boxes.push_back({left, bottom, width, height, lines});
 }
 
 void Diagram::text(double x, double y, const std::string& text, bool bold, plot::Anchor anchor) {
+  write(x, y, text, bold, anchor);
+  shapes_.texts.push_back({x, y, text, anchor == plot::Anchor::middle});
+}
+
+void Diagram::write(double x, double y, const std::string& text, bool bold, plot::Anchor anchor) {
   extend(x, y + kTextHeight);
   canvas_.text(x, -y, text, {.size = 11, .anchor = anchor, .colour = {}, .bold = bold});
 }
 
 void Diagram::line(const plot::Canvas::Points& points) {
+  stroke(points);
+  shapes_.lines.push_back({points, false});
+}
+
+void Diagram::stroke(const plot::Canvas::Points& points) {
   plot::Canvas::Points downwards;
   for (const auto& [x, y] : points) {
     extend(x, y);
@@ -63,7 +76,8 @@ void Diagram::line(const plot::Canvas::Points& points) {
 }
 
 void Diagram::arrow(const plot::Canvas::Points& points) {
-  line(points);
+  stroke(points);
+  shapes_.lines.push_back({points, true});
   const std::pair<double, double> from = points[points.size() - 2];
   const double x = points.back().first;
   const double y = points.back().second;
@@ -80,8 +94,9 @@ void Diagram::arrow(const plot::Canvas::Points& points) {
 void Diagram::plus(double x, double y) {
   extend(x + 9, y + 9);
   canvas_.rounded_box(x - 9, -y - 9, 18, 18, 9, kPlain, kEdge);
-  line({{x - 5, y}, {x + 5, y}});
-  line({{x, y - 5}, {x, y + 5}});
+  stroke({{x - 5, y}, {x + 5, y}});
+  stroke({{x, y - 5}, {x, y + 5}});
+  shapes_.additions.emplace_back(x, y);
 }
 
 std::string Diagram::finish() {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "lamina/arch/text_diagram.h"
 #include "lamina/plot/svg_canvas.h"
 
 namespace lamina::arch {
@@ -26,6 +27,8 @@ class Diagram {
 
   /// Returns the complete SVG file.
   std::string finish();
+  /// Returns the drawing in characters, for a terminal.
+  std::string finish_text() const { return text_diagram(shapes_, width_, height_); }
 
   static constexpr double kTextHeight = 14;
   /// Height of a box that holds this many lines.
@@ -33,8 +36,11 @@ class Diagram {
 
  private:
   void extend(double x, double y);
+  void write(double x, double y, const std::string& text, bool bold, plot::Anchor anchor);
+  void stroke(const plot::Canvas::Points& points);
 
   plot::SvgCanvas canvas_;
+  DiagramShapes shapes_;
   double width_ = 0;
   double height_ = 0;
 };

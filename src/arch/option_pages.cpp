@@ -300,7 +300,10 @@ std::string preset_table(const Page& page) {
       }
     }
     const std::string shown = within_block(plain(path));
-    for (const auto& [label, names] : users) rows += "| `" + shown + label + "` | " + list_of(names) + " |\n";
+    for (const auto& [label, names] : users) {
+      const std::string row = "| `" + shown + label + "` | " + list_of(names) + " |\n";
+      if (rows.find(row) == std::string::npos) rows += row;  // `norm` of a block reads like that of the model
+    }
   }
   if (rows.empty()) return {};
   return "\n## Presets that use it\n\n| value | presets |\n|---|---|\n" + rows;

@@ -190,6 +190,19 @@ std::vector<Picture> draw_parts(const ArchSpec& resolved) {
   return pictures;
 }
 
+std::string draw_text(const ArchSpec& resolved, const std::string& title) {
+  const Kinds kinds = find_kinds(resolved);
+  Diagram model;
+  draw_model(resolved, kinds, model);
+  std::string text = plain_ascii(title) + "\n\n" + model.finish_text();
+  for (size_t i = 0; i < std::min(kinds.blocks.size(), kMostBlocks); ++i) {
+    Diagram block;
+    draw_block(kinds.blocks[i], str("block ", letter(i)), kinds.cross_titles[i], 0, block);
+    text += "\n" + block.finish_text();
+  }
+  return text;
+}
+
 std::string draw(const ArchSpec& resolved, const std::string& title) {
   Diagram diagram;
   const Kinds kinds = find_kinds(resolved);

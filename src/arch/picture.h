@@ -16,6 +16,9 @@ struct Picture {
 /// below each other.
 std::vector<Picture> draw_parts(const ArchSpec& resolved);
 
+/// The same drawings one below the other, in characters for a terminal.
+std::string draw_text(const ArchSpec& resolved, const std::string& title);
+
 /// One SVG of a resolved architecture: the model from tokens to logits, and each different block.
 std::string draw(const ArchSpec& resolved, const std::string& title);
 

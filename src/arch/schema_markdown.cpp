@@ -31,6 +31,13 @@ written as in `--set` and in messages: `layers[0].pattern[1].ffn.d_ff`, with `[*
 the variant and keeps the keys that the new kind also has.
 )";
 
+/// Escapes |, which would end a table cell, also within backticks.
+std::string cell(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) escaped += c == '|' ? std::string("\\|") : std::string(1, c);
+  return escaped;
+}
+
 /// Writes sections in file order. A structure that occurs again refers to its first description.
 class Markdown {
  public:
@@ -68,8 +75,9 @@ class Markdown {
     text_ += "\n| key | value | default | meaning |\n|---|---|---|---|\n";
     for (const SchemaField& field : option.fields) {
       const bool none = field.initial.empty() || field.doc.ends_with("required");
-      const std::string initial = none ? "" : "`" + field.initial + "`";
-      text_ += "| `" + field.key + "` | " + value(field.key, field.node) + " | " + initial + " | " + field.doc + " |\n";
+      const std::string initial = none ? "" : "`" + cell(field.initial) + "`";
+      text_ += "| `" + field.key + "` | " + value(field.key, field.node) + " | " + initial + " | " + cell(field.doc) +
+               " |\n";
     }
   }
 

@@ -16,7 +16,7 @@ void StreamDecoder::follow(TokenId id) {
 std::string StreamDecoder::push(TokenId id) {
   if (id >= tokenizer_.vocab_size()) {
     std::string text = std::exchange(held_, {});
-    if (special_) text += "<" + std::to_string(id) + ">";
+    if (special_) text.append("<").append(std::to_string(id)).append(">");
     return text;
   }
   // The text of a token depends at most on the previous token: that decides whether a leading space is stripped.

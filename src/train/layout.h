@@ -71,7 +71,7 @@ struct LayoutChoice {
     field("reduce", self.reduce,
           "type in which gradients travel between data- and context-parallel ranks; bf16 halves the bytes");
     field("order", self.order,
-          "fast: the communicator's own order of sums; ordered: the same bits for 1, 2, 4 and 8 ranks");
+          "fast: the communicator's own order of sums; ordered: bit-identical for 1, 2, 4 and 8 ranks");
   }
   bool operator==(const LayoutChoice&) const = default;
 

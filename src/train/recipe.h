@@ -247,7 +247,7 @@ Recipe read_run_recipe(std::string_view text, const std::string& name);
 /// rule. Throws an arch::SpecError that lists all violations.
 Recipe resolve_recipe(Recipe recipe, int64_t vocab_size, const std::string& name);
 
-/// The list of all recipe keys for docs/guides/training.md.
+/// The list of all recipe keys in docs/reference/recipe-file.md.
 std::string recipe_markdown();
 
 }  // namespace lamina::train

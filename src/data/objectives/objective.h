@@ -64,7 +64,7 @@ struct FimObjective {
 struct MaskedObjective {
   static constexpr std::string_view kKind = "masked";
   static constexpr std::string_view kDoc =
-      "masked language model (arXiv:1810.04805): predict hidden tokens where they are";
+      "masked language model (arXiv:1810.04805): predict hidden tokens at their own positions";
   double rate = 0.15;
   double mask_share = 0.8;
   double random_share = 0.1;

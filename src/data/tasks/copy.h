@@ -11,7 +11,7 @@ namespace lamina::data {
 /// scored.
 struct Copy {
   static constexpr std::string_view kKind = "copy";
-  static constexpr std::string_view kDoc = "a row of symbols, then the same again";
+  static constexpr std::string_view kDoc = "a row of symbols, then the same symbols";
   int64_t symbols = 16;
   static void visit_fields(auto& self, auto&& field) { field("symbols", self.symbols, "different symbols"); }
   bool operator==(const Copy&) const = default;

@@ -16,8 +16,8 @@ struct Dyck {
   int64_t kinds = 4;
   int64_t depth = 8;
   static void visit_fields(auto& self, auto&& field) {
-    field("kinds", self.kinds, "of brackets");
-    field("depth", self.depth, "brackets open at once, at most");
+    field("kinds", self.kinds, "kinds of brackets");
+    field("depth", self.depth, "largest number of open brackets");
   }
   bool operator==(const Dyck&) const = default;
 

@@ -16,8 +16,8 @@ struct Modular {
   int64_t modulus = 5;
   int64_t expressions = 4;
   static void visit_fields(auto& self, auto&& field) {
-    field("modulus", self.modulus, "digits are below this, and so are results");
-    field("expressions", self.expressions, "of the longest ones fit into a row");
+    field("modulus", self.modulus, "digits and results are below this");
+    field("expressions", self.expressions, "number of the longest expressions that fit into a row");
   }
   bool operator==(const Modular&) const = default;
 

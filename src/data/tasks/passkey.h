@@ -15,8 +15,8 @@ struct Passkey {
   int64_t digits = 5;
   int64_t words = 16;
   static void visit_fields(auto& self, auto&& field) {
-    field("digits", self.digits, "of the number");
-    field("words", self.words, "different words around it");
+    field("digits", self.digits, "digits of the number");
+    field("words", self.words, "number of different words around it");
   }
   bool operator==(const Passkey&) const = default;
 

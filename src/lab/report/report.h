@@ -12,8 +12,8 @@ namespace lamina::lab {
 /// perplexity, speed, memory and parameters; if it is a loss, both best and final. `all`: every measure.
 enum class Columns : uint8_t { standard, all };
 
-/// These functions build reports from the text of a results file (see docs/guides/report.md). They validate the text
-/// first; an Error says what is wrong and where. `name` is used in messages.
+/// These functions build reports from the text of a results file (docs/reference/results-file.md). They validate the
+/// text first; an Error says what is wrong and where. `name` is used in messages.
 ///
 /// report_html returns a self-contained file with sortable tables and interactive charts in light and dark themes.
 /// Without the chart library or JavaScript, it shows the same charts as images.

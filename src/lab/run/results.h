@@ -23,9 +23,8 @@ struct MetricSummary {
   std::optional<double> p_alone;          ///< without correction
   std::optional<double> margin;           ///< largest absolute difference that counts as equivalent
   std::optional<double> p_equivalence;    ///< p of the equivalence test within the margin, corrected (Holm)
-  /// If undecided: number of seeds that would find a difference of the margin (power 0.8).
-  std::optional<size_t> seeds_needed;
-  std::string mark;  ///< better, worse, no difference, cannot tell or base
+  std::optional<size_t> seeds_needed;     ///< if undecided: number of seeds that would find the margin (power 0.8)
+  std::string mark;                       ///< better, worse, no difference, cannot tell or base
 };
 
 /// A combination of tuning values, and its result.

@@ -36,14 +36,16 @@ PairedTest paired_test(std::span<const double> differences);
 /// ±margin". Below 0.05, the difference is smaller than the margin. Empty for fewer than two pairs.
 std::optional<double> equivalence_p(std::span<const double> differences, double margin);
 
-/// Power of the two-sided paired t-test at level 0.05: the probability of finding a true mean difference of `effect`
-/// standard deviations of the differences. Integrates the noncentral t distribution numerically, accurate to about
-/// 1e-6.
-double paired_power(double effect, size_t pairs);
+inline constexpr double kLevel = 0.05;  ///< significance level of all tests
+
+/// Power of the two-sided paired t-test: the probability of finding a true mean difference of `effect` standard
+/// deviations of the differences. Integrates the noncentral t distribution numerically, accurate to about 1e-6. With
+/// Holm's correction over m comparisons, the power is at least that at level 0.05 / m.
+double paired_power(double effect, size_t pairs, double level = kLevel);
 /// The smallest number of pairs with this power. Empty if more than 10,000 are needed.
-std::optional<size_t> pairs_needed(double effect, double power = 0.8);
+std::optional<size_t> pairs_needed(double effect, double power = 0.8, double level = kLevel);
 /// The smallest effect that this number of pairs finds with this power. Empty for fewer than two pairs.
-std::optional<double> detectable_effect(size_t pairs, double power = 0.8);
+std::optional<double> detectable_effect(size_t pairs, double power = 0.8, double level = kLevel);
 
 /// Holm's step-down correction of p values. Keeps their order.
 std::vector<double> holm(std::span<const double> p);

@@ -225,7 +225,7 @@ struct Study {
           "Default: every switch in ablate, the usual order of adoption in ladder");
     field("seeds", self.seeds, "a list, or a count: 3 means 1, 2, 3", arch::kCount);
     field("recipe", self.recipe,
-          "recipe of every run; keys as in docs/guides/training.md, without architecture, from, seed");
+          "recipe of every run; keys as in docs/reference/recipe-file.md, without architecture, from, seed");
     field("matching", self.matching,
           "adjust the widths of variants to the base's parameters, or to its FLOPs per token");
     field("metric", self.metric, "what variants are judged by: validation loss, or accuracy of a task");
@@ -293,7 +293,7 @@ std::vector<std::vector<std::string>> tuning_changes(const Tuning& tuning);
 /// Number of training runs, including tuning, the short runs of a sweep, and the rounds of a search.
 size_t run_count(const Study& study);
 
-/// The list of all study keys for docs/guides/lab.md.
+/// The list of all study keys for docs/reference/study-file.md.
 std::string study_markdown();
 
 }  // namespace lamina::lab

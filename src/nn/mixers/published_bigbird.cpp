@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "lamina/base/numpy_random.h"
 #include "lamina/ops/elementwise/concat.h"
@@ -65,17 +66,17 @@ std::vector<Blocks> paper_tables(const arch::BigBirdPattern& p, int64_t heads, i
 /// One table per head, drawn query block by query block. Each draws from the first 5 + 2 · random_blocks blocks.
 std::vector<Blocks> planned_tables(const arch::BigBirdPattern& p, int64_t heads, int64_t rows, NumpyGenerator& random) {
   const int64_t reach = 5 + 2 * p.random_blocks;
-  Blocks all;
-  for (int64_t block = 0; block < reach; ++block) all.push_back(static_cast<int32_t>(block));
+  Blocks all(static_cast<size_t>(reach));
+  std::iota(all.begin(), all.end(), 0);
   std::vector<Blocks> tables(static_cast<size_t>(heads), Blocks(static_cast<size_t>(rows * p.random_blocks)));
   for (int64_t row = 1; row < rows; ++row) {
     for (Blocks& table : tables) {
-      Blocks chosen;
-      for (const int32_t block : random.permutation(all)) {
+      Blocks chosen = random.permutation(all);
+      std::erase_if(chosen, [&](int32_t block) {
         const bool global = block == 0 || block == reach - 1;
         const bool mirrored = (row == 1 && block == reach - 2) || (row == reach - 2 && block == 1);
-        if (!global && !mirrored && std::abs(block - row) > 1) chosen.push_back(block);
-      }
+        return global || mirrored || std::abs(block - row) <= 1;
+      });
       if (row + 1 < rows) fill_row(chosen, p.random_blocks, row, table);
     }
   }
