@@ -56,11 +56,13 @@ class Entry final : public GradLink, public std::enable_shared_from_this<Entry> 
 
 using EntryList = std::vector<std::shared_ptr<Entry>>;
 
+/// A tensor that backward reads, and its version when it was saved: a later in-place write is an error.
 struct Saved {
   Tensor tensor;
   uint64_t version = 0;
 };
 
+/// The tape record of one operator.
 struct Node {
   const char* op = "";
   EntryList inputs;   // null if the input needs no gradient
@@ -75,6 +77,7 @@ struct SetAside {
   uint64_t generation = 0;
 };
 
+/// The state of a tape: the tape records of its graph, and its leaves.
 struct State : std::enable_shared_from_this<State> {
   std::vector<Node> nodes;
   std::vector<std::weak_ptr<Entry>> leaves;

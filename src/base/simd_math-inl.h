@@ -17,6 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::HWY_NAMESPACE {
 
+/// Polynomial coefficients and limits of the functions below, for f32 and f64.
 template <class T>
 struct MathConstants;
 

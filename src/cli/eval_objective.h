@@ -22,6 +22,7 @@ struct ObjectiveChoice {
   void add_to(CLI::App& command);
 };
 
+/// The result of an evaluation by an objective.
 struct ObjectiveResult {
   std::string objective;   ///< name of the objective, or "targets"
   infer::Evaluation loss;  ///< loss of the predicted tokens

@@ -41,6 +41,7 @@ struct OpCall {
 enum class OpWay { forward, backward, both };
 std::string_view name_of(OpWay way);
 
+/// A benchmark of one operator at one size.
 struct OpBench {
   std::string name;  ///< includes its sizes
   std::vector<OpWay> ways;

@@ -6,6 +6,7 @@
 
 namespace lamina::cli {
 
+/// Wall time of `body` in seconds.
 template <class F>
 double seconds_of(const F& body) {
   const auto start = std::chrono::steady_clock::now();

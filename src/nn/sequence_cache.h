@@ -7,6 +7,7 @@
 
 namespace lamina::nn {
 
+/// Sizes and types of a SequenceCache.
 struct SequenceCacheOptions {
   /// Number of pages in each group. A single number holds for all groups.
   std::vector<int64_t> pages;

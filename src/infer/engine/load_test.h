@@ -27,6 +27,7 @@ struct Latencies {
   double percentile(double share) const;
 };
 
+/// Result of run_load_test().
 struct LoadTestReport {
   double seconds = 0;         ///< time from the first arrival to the last token
   int64_t prompt_tokens = 0;  ///< of all prompts, cached or not

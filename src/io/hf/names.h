@@ -26,6 +26,7 @@ enum class Form : uint8_t {
   row,         ///< [n] as [1, n]
   plane,       ///< [n] as [1, 1, n]
 };
+/// For which layers an entry of the name map applies.
 enum class When : uint8_t {
   always,
   serial,

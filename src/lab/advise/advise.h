@@ -22,6 +22,7 @@ struct Question {
   Language language = Language::en;   ///< language of the reasons and of to_text()
 };
 
+/// A result that supports or contradicts a rule.
 struct Evidence {
   std::string kind;     ///< "measured here" or "published"
   std::string text;     ///< the result, or the source
@@ -39,6 +40,7 @@ struct Reason {
   std::string how_sure() const;
 };
 
+/// An advised architecture, with the reasons for it.
 struct Recommendation {
   Question question;
   std::string base;                      ///< preset name

@@ -41,6 +41,7 @@ struct Rule {
   bool holds(const Facts& facts) const;
 };
 
+/// The decision guide: its rules and texts.
 struct Guide {
   std::vector<Rule> rules;
   std::map<std::string, Reason> sizing;  ///< keys: shape, vocabulary, data, memory

@@ -11,6 +11,7 @@ namespace lamina::lab::report {
 /// The number format of a measure.
 enum class Style { loss, percent, count, rate, bytes, work, seconds, plain };
 
+/// A column of the tables.
 struct Column {
   std::string key;
   std::string title;

@@ -15,12 +15,14 @@ namespace lamina::lab::report {
 /// A number in the file. null in the file, which means not measured, is empty here.
 using Number = std::optional<double>;
 
+/// A curve over training steps.
 struct Series {
   std::vector<double> step;
   std::vector<Number> loss;     ///< as many as `step`; empty if not finite
   std::vector<Number> seconds;  ///< training time up to each step; as many as `step`, or empty if not recorded
 };
 
+/// A run of a variant with one seed.
 struct Run {
   int64_t seed = 0;
   std::string folder;                    ///< name in the study's runs/; empty in older files
@@ -32,6 +34,7 @@ struct Run {
   Series evaluations;
 };
 
+/// A measure of a variant, as mean over its runs, with its comparison to the reference.
 struct Measure {
   Number mean;
   Number spread;      ///< standard deviation over seeds
@@ -46,6 +49,7 @@ struct Measure {
   Number runs;             ///< number of runs with this measure
 };
 
+/// The change of a width that matched the size of a variant.
 struct Adjustment {
   std::string field;
   double from = 0;
@@ -53,6 +57,7 @@ struct Adjustment {
   Number difference;  ///< remaining relative difference in size to the base
 };
 
+/// A variant of the study, with its runs and measures.
 struct Variant {
   std::string name;
   std::string label;
@@ -67,6 +72,7 @@ struct Variant {
   std::map<std::string, Measure> summary;
 };
 
+/// A sentence about the results.
 struct Finding {
   std::string kind;  ///< comparison, claim, scaling or note
   std::string text;
@@ -84,6 +90,7 @@ struct Claim {
   Number to;
 };
 
+/// The loss of one run of a given size.
 struct ScalingPoint {
   double size = 0;
   int64_t seed = 0;
@@ -109,11 +116,13 @@ struct ScalingGroup {
   std::vector<double> curve_high;
 };
 
+/// The scaling laws of a study.
 struct Scaling {
   std::string against;  ///< parameters or compute
   std::vector<ScalingGroup> groups;
 };
 
+/// Perplexity of a variant at each length, for one way of reading.
 struct StretchRow {
   std::string variant;
   std::string reading;  ///< non-overlapping or sliding
@@ -121,6 +130,7 @@ struct StretchRow {
   std::string cannot;
 };
 
+/// Share of passkeys that a variant finds at one length, per depth.
 struct PasskeyRow {
   std::string variant;
   double length = 0;
@@ -128,6 +138,7 @@ struct PasskeyRow {
   std::vector<Number> accuracy;
 };
 
+/// Measurements of a study of mode stretch.
 struct Stretch {
   double trained_length = 0;
   std::vector<double> lengths;
@@ -135,6 +146,7 @@ struct Stretch {
   std::vector<PasskeyRow> passkey;
 };
 
+/// The contents of a results file.
 struct Study {
   std::string name;
   std::string question;

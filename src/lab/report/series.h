@@ -27,12 +27,14 @@ enum class Losses { validation, training };
 /// The bands of all variants that have data.
 std::vector<Band> bands_of(const Study& study, Losses losses);
 
+/// A variant in a chart of quality against cost.
 struct CostPoint {
   std::string label;
   double cost = 0;
   double quality = 0;
   Number spread;
 };
+/// A chart of quality against one cost.
 struct CostChart {
   std::string key;
   std::string title;

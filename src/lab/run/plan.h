@@ -5,6 +5,7 @@
 
 namespace lamina::lab {
 
+/// How runs share the cores of the machine.
 struct Parallelism {
   int jobs = 1;     ///< concurrent runs
   int threads = 1;  ///< per run

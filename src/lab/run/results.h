@@ -33,6 +33,7 @@ struct TuningTrial {
   std::optional<double> loss;        ///< mean best validation loss over the tuning seeds; empty if a run diverged
 };
 
+/// A variant with its runs and their summaries.
 struct VariantResult {
   Variant variant;              ///< with its complete list of changes
   arch::ArchSpec architecture;  ///< resolved and matched; empty if the variant cannot be built
@@ -50,6 +51,7 @@ struct VariantResult {
   std::map<std::string, MetricSummary> summary;
 };
 
+/// A sentence about the results.
 struct Finding {
   std::string kind;  ///< comparison, claim, scaling or note
   std::string text;

@@ -34,10 +34,12 @@ struct RunPlan {
 RunPlan plan_run(train::Recipe recipe, int64_t seed, const StudyData& data, const Place& place,
                  const std::string& runs);
 
+/// Callbacks of a run; each may be empty.
 struct RunHooks {
   std::function<void(const train::UpdateReport&)> on_update;
   std::function<bool()> stop;
 };
+/// How a run ended.
 struct RunOutcome {
   std::optional<RunResult> result;  ///< empty if the run was stopped or cannot run
   std::string cannot;               ///< reason why it cannot run

@@ -5,6 +5,7 @@
 
 namespace lamina::lab {
 
+/// Options of run_study().
 struct StudyOptions {
   std::string folder;   ///< the study's folder, with study.json, data/, runs/, results.json
   std::string command;  ///< command line, stored in the results

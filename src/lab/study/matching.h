@@ -18,6 +18,7 @@ struct Adjustment {
 /// The size by which variants are matched: parameters, or forward FLOPs per token at this sequence length.
 double matched_size(const arch::ArchSpec& resolved, Matching matching, int64_t length);
 
+/// An architecture after matching, and the changes made.
 struct Matched {
   arch::ArchSpec spec;  ///< resolved
   std::optional<Adjustment> adjusted;

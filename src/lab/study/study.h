@@ -55,6 +55,7 @@ struct Axis {
   bool operator==(const Axis&) const = default;
 };
 
+/// Mode search: the choices and the successive halving.
 struct Search {
   std::vector<Axis> space;
   Strategy strategy = Strategy::random;
@@ -179,6 +180,7 @@ struct ScalingSettings {
   bool operator==(const ScalingSettings&) const = default;
 };
 
+/// A study, read from its file and completed.
 struct Study {
   int64_t schema = kStudySchema;
   std::string name;
