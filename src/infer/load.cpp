@@ -102,7 +102,7 @@ LoadedModel load_model(const std::string& path, const Device& device, const Load
                  loaded.tokenizer->vocab_size(), " tokens, the model ", loaded.path, " has ",
                  checkpoint.spec.vocab_size, "; give the tokenizer that the model was trained with");
   }
-  if (options.fingerprint) {  // of the whole model, even if this rank holds only shards
+  if (options.fingerprint) {  // identifies the whole model, even if this rank holds shards
     const nn::StateDict whole = options.parallel ? in_order_of_model(checkpoint) : loaded.model->state_dict();
     loaded.fingerprint = model_fingerprint(checkpoint.spec, whole, loaded.tokenizer.get(), options.weights);
   }

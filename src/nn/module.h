@@ -65,7 +65,7 @@ class Module {
     std::vector<JoinedTensor::Part> parts;  ///< with their names in state_dict()
     int axis = 0;                           ///< dimension of their rows
   };
-  std::map<std::string, JoinedLayout> joined_layouts() const;  ///< of every packed parameter, by its packed name
+  std::map<std::string, JoinedLayout> joined_layouts() const;  ///< layouts of all packed parameters, by name
   std::vector<Tensor> parameters() const;                      ///< handles, each tensor once
   /// All buffers, persistent or not.
   StateDict named_buffers() const;

@@ -69,7 +69,7 @@ void draw_indices(plot::Canvas& canvas, const GridDrawing& drawing, double left,
 
 /// Words of the text in lines that are at most `width` pixels wide at font size 12.
 std::vector<std::string> caption_lines(const std::string& text, double width) {
-  constexpr double kPixels = 6.8;  // of an average character
+  constexpr double kPixels = 6.8;  // width of an average character
   const auto most = static_cast<size_t>(width / kPixels);
   std::vector<std::string> lines;
   std::istringstream words(text);

@@ -53,7 +53,7 @@ void correct(const std::vector<MetricSummary*>& compared, std::optional<double> 
 struct Comparison {
   MetricSummary* summary = nullptr;
   bool finished = false;  ///< all runs of both are
-  double deviation = 0;   ///< of the paired differences
+  double deviation = 0;   ///< standard deviation of the paired differences
 };
 
 /// Compares every variant with its reference in one metric. If finished runs lack the metric, as those that never reach
