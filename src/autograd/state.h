@@ -71,7 +71,7 @@ struct Node {
   BackwardFn backward;
 };
 
-/// The tape records of a graph, and the generation of its entries.
+/// What Tape::set_aside() took off the tape: the records of a graph, and the generation of its entries.
 struct SetAside {
   std::vector<Node> nodes;
   uint64_t generation = 0;

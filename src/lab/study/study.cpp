@@ -256,7 +256,8 @@ Study read_study(std::string_view text, const std::string& name, const std::vect
   Json json = parse_json<Json>(text, name);
   // A results file contains its study under this key.
   if (json.is_object() && json.contains("description")) json = Json(json["description"]);
-  LAMINA_CHECK(json.is_object(), name, ": expected an object {...} with the keys of a study (docs/reference/study-file.md)");
+  LAMINA_CHECK(json.is_object(), name,
+               ": expected an object {...} with the keys of a study (docs/reference/study-file.md)");
   std::vector<Problem> problems;
   change_recipe(json, recipe_changes, problems);
   Study study = Unfolding(std::move(json), problems).study();

@@ -12,10 +12,10 @@ namespace {
 
 float rounded(float value) { return static_cast<float>(bf16(value)); }
 
-/// Appends `beside` to the elements of every head of x. It must broadcast to [batch, seq, heads, width].
-Tensor with_constants(const Tensor& x, const Tensor& beside) {
+/// Appends `constants` to the elements of every head of x. They must broadcast to [batch, seq, heads, width].
+Tensor with_constants(const Tensor& x, const Tensor& constants) {
   const Tensor zeros = Tensor::zeros({x.dim(0), x.dim(1), 1, 1}, x.dtype(), x.device());
-  return ops::concat({x, ops::add(zeros, beside.to(x.dtype()))}, -1);
+  return ops::concat({x, ops::add(zeros, constants.to(x.dtype()))}, -1);
 }
 
 }  // namespace
