@@ -22,7 +22,7 @@ Verdict within(double value, double low, double high) {
   return value >= low && value <= high ? Verdict::usual : Verdict::look;
 }
 
-/// The first block of this kind; the others of a pattern mostly share its sizes.
+/// The first block whose mixer (or feed-forward) is a T. The other blocks of a pattern mostly have the same sizes.
 template <class T, class V>
 const T* first_of(const ArchSpec& spec, V Block::*part) {
   for (const WrittenBlock& written : written_blocks(spec)) {

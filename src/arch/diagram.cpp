@@ -10,7 +10,7 @@ using plot::Colour;
 
 constexpr double kMargin = 24;
 constexpr Colour kEdge{51, 51, 51};
-constexpr Colour kPlain{254, 254, 254};  // not the paper's white, so that the dark colours can differ
+constexpr Colour kPlain{254, 254, 254};  // not the background's white, because dark mode replaces the two differently
 
 Colour fill_of(Diagram::Tone tone) {
   switch (tone) {
@@ -23,7 +23,7 @@ Colour fill_of(Diagram::Tone tone) {
   return kPlain;
 }
 
-// Replaces the light colours, which are attributes, if the reader prefers dark.
+// Dark mode: replaces the light colours, which are SVG attributes, if the reader prefers a dark scheme.
 constexpr const char* kDarkColours = R"(@media (prefers-color-scheme: dark) {
 text { fill: #e7ebf1 } [stroke="#333333"] { stroke: #a9b4c2 } [fill="#333333"] { fill: #a9b4c2 }
 [fill="#ffffff"] { fill: #14181f } [fill="#fefefe"] { fill: #1f2630 } [fill="#fdf3d0"] { fill: #4d4118 }
@@ -84,7 +84,7 @@ void Diagram::arrow(const plot::Canvas::Points& points) {
   const double length = std::hypot(x - from.first, y - from.second);
   const double dx = (x - from.first) / length;
   const double dy = (y - from.second) / length;
-  // Corner of the head: `ahead` along the line from its end, `aside` to its left.
+  // A corner of the arrowhead: `ahead` along the line, measured from its end, and `aside` to its left.
   const auto corner = [&](double ahead, double aside) {
     return std::pair(x + ahead * dx - aside * dy, -(y + ahead * dy + aside * dx));
   };

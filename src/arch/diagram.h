@@ -8,21 +8,21 @@
 
 namespace lamina::arch {
 
-/// A drawing of boxes, lines and text in which y grows upwards, as data flows through a model. Its SVG file follows the
-/// reader's preference for light or dark colours.
+/// A drawing of boxes, lines and text. y grows upwards, the direction in which data flows through a model. The SVG file
+/// follows the reader's preference for light or dark colours.
 class Diagram {
  public:
   enum class Tone { plain, norm, mixer, ffn, outer };
 
   Diagram();
-  /// A box standing on `bottom` with centred lines of text; the first is the title.
+  /// A box whose lower edge is at `bottom`, with centred lines of text. The first line is the title.
   void box(double centre, double bottom, double width, double height, Tone tone, const std::vector<std::string>& lines);
   void text(double x, double y, const std::string& text, bool bold, plot::Anchor anchor = plot::Anchor::middle);
   /// A line through all points.
   void line(const plot::Canvas::Points& points);
   /// A line with an arrowhead at its last point.
   void arrow(const plot::Canvas::Points& points);
-  /// A residual addition.
+  /// The circle with a plus sign of a residual addition.
   void plus(double x, double y);
 
   /// Returns the complete SVG file.

@@ -1,4 +1,4 @@
-// Reports from the made-up results of golden/lab. The page's own behaviour is tools/check-report's.
+// Reports from the made-up results of golden/lab. tools/check-report tests the page in a browser.
 #include "lamina/lab/report/report.h"
 
 #include <gtest/gtest.h>

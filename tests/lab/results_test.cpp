@@ -1,4 +1,4 @@
-// Summaries, marks and sentences from runs that were never run.
+// Summaries, marks and sentences computed from made-up runs.
 #include "lamina/lab/run/results.h"
 
 #include <gtest/gtest.h>

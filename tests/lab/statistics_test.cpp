@@ -1,4 +1,4 @@
-// Against closed forms and tables.
+// Statistics against closed forms and published tables.
 #include "lamina/lab/run/statistics.h"
 
 #include <gtest/gtest.h>

@@ -1,11 +1,12 @@
 // Forward: a warp copies a row (a whole block does if there are few rows), with four loads per thread in flight.
 //
-// Backward: the positions are sorted by row (a stable radix sort over as many bits as needed: one pass for a small
-// vocabulary) and split into chunks of kChunk sorted positions, regardless of rows, so that a frequent id is shared by
-// many blocks. A block sums its chunk's rows of dy, some columns per thread. If all positions of an id lie within the
-// chunk, it writes the sum to the table; otherwise it writes one of at most two partial sums per chunk (the first id
-// may start in the previous chunk, the last may continue in the next). A final kernel zeroes empty rows and adds the
-// partial sums of the others in order. dy is read once, the table is written once, and the order of additions depends
+// Backward sorts the positions by row, with a stable radix sort over as many bits as needed (one pass for a small
+// vocabulary). The sorted positions are split into chunks of kChunk, regardless of rows, so that a frequent id is
+// shared by many blocks. A block sums its chunk's rows of dy, some columns per thread. If all positions of an id lie
+// within the chunk, the block writes the sum to the table. Otherwise it writes one of at most two partial sums per
+// chunk: the first id may start in the previous chunk, the last may continue in the next. A final kernel zeroes empty
+// rows and adds the partial sums of the others in order. dy is read once, the table is written once, and the order of
+// additions depends only on the ids.
 // only on the ids.
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
@@ -39,9 +40,9 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const Unit* table, Uni
   grid_dependency_wait();
   const int lanes = args.lanes;
   const int lane = static_cast<int>(threadIdx.x) % lanes;
-  const int at_once = kThreads / lanes;  // rows per block
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * at_once + threadIdx.x / lanes; i < args.count;
-       i += static_cast<int64_t>(gridDim.x) * at_once) {
+  const int rows_per_block = kThreads / lanes;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * rows_per_block + threadIdx.x / lanes; i < args.count;
+       i += static_cast<int64_t>(gridDim.x) * rows_per_block) {
     const int64_t id = args.ids[i];
     if (lane == 0 && (id < 0 || id >= args.vocab)) report(args.faults, Fault::token_id, id);
     const int64_t row = id - args.first_row;
@@ -162,12 +163,12 @@ __device__ inline void put(const Scatter& args, int64_t at, const float (&sums)[
 /// positions of this id, else to the chunk's partial sums.
 template <class T, int kWidth>
 __device__ inline void flush(const Scatter& args, int key, int begin, int end, int64_t column, float (&sums)[kWidth]) {
-  const bool from_before = args.starts[key] < begin;
-  const bool goes_on = args.starts[key + 1] > end;
-  if (!from_before && !goes_on) {
+  const bool continued = args.starts[key] < begin;
+  const bool continues = args.starts[key + 1] > end;
+  if (!continued && !continues) {
     put<T>(args, key * args.width + column, sums);
   } else {
-    float* to = args.partial + (static_cast<int64_t>(begin / kChunk) * 2 + (from_before ? 0 : 1)) * args.width + column;
+    float* to = args.partial + (static_cast<int64_t>(begin / kChunk) * 2 + (continued ? 0 : 1)) * args.width + column;
     put_floats(to, sums, false);
   }
 #pragma unroll

@@ -132,11 +132,11 @@ __device__ RowSums<kPlain> copy_and_sum(const Rows& args, const T* from, int fir
 /// The sums over all blocks of the cluster. Every block combines them in block order.
 template <bool kPlain>
 __device__ RowSums<kPlain> of_cluster(const cg::cluster_group& cluster, const RowSums<kPlain>& mine, float k,
-                                      RowSums<kPlain>* told, RowSums<kPlain>* all) {
+                                      RowSums<kPlain>* published, RowSums<kPlain>* all) {
   const int parts = static_cast<int>(cluster.num_blocks());
-  if (threadIdx.x == 0) *told = mine;
+  if (threadIdx.x == 0) *published = mine;
   cluster.sync();
-  if (threadIdx.x < parts) all[threadIdx.x] = *cluster.map_shared_rank(told, threadIdx.x);
+  if (threadIdx.x < parts) all[threadIdx.x] = *cluster.map_shared_rank(published, threadIdx.x);
   __syncthreads();
   RowSums<kPlain> row;
   for (int part = 0; part < parts; ++part) row.most = fmaxf(row.most, all[part].most);
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kPartThreads, kBlocksPerSm)
   using Sums = RowSums<kPlain>;
   extern __shared__ uint4 room[];
   __shared__ float scratch[kWarp];
-  __shared__ alignas(16) char told[sizeof(Sums)];
+  __shared__ alignas(16) char published[sizeof(Sums)];
   __shared__ alignas(16) char all[kMostParts * sizeof(Sums)];
   const cg::cluster_group cluster = cg::this_cluster();
   const int parts = static_cast<int>(cluster.num_blocks());
@@ -169,8 +169,8 @@ __global__ void __launch_bounds__(kPartThreads, kBlocksPerSm)
   const T* row = logits + index * args.stride;
   T* out = dlogits + index * args.out_stride;
   // The single element after the last whole pack that this thread handles, or −1.
-  const int behind = classes / kSize * kSize + static_cast<int>(threadIdx.x);
-  const int single = rank == parts - 1 && behind < classes ? behind : -1;
+  const int after_packs = classes / kSize * kSize + static_cast<int>(threadIdx.x);
+  const int single = rank == parts - 1 && after_packs < classes ? after_packs : -1;
   const int64_t target = target_of(args, index, rank == 0 && threadIdx.x == 0);
   if (target < 0) {  // the same for the whole cluster, so no block waits for another
     for (int p = threadIdx.x; p < part.packs; p += kPartThreads) {
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kPartThreads, kBlocksPerSm)
     mine.take(x, k);
     if (!kPlain) mine.total += x[0];
   }
-  const Sums sums = of_cluster(cluster, mine.of_block(args, k, scratch), k, reinterpret_cast<Sums*>(told),
+  const Sums sums = of_cluster(cluster, mine.of_block(args, k, scratch), k, reinterpret_cast<Sums*>(published),
                                reinterpret_cast<Sums*>(all));
   cluster.barrier_arrive();  // this block has read the others' sums
   const float lse = sums.lse(args, k);

@@ -100,17 +100,17 @@ void run_backward(Backward& b, const std::shared_ptr<PrecomputedGradients>& held
   const int64_t rows = x.dim(0);
   const Tensor grad = b.grad(0).reshape({options.reduction == Reduction::none ? rows : 1});
   if (!held->there) {
-    LinearCrossEntropy again;
-    again.x = x;
-    again.weight = b.saved(1);
-    again.targets = b.saved(2);
-    again.bias = b.saved(3);
-    again.options = options;
-    again.grad = grad;
-    again.losses = Tensor::empty({rows}, accumulation_type(x.dtype()), x.device());
-    allocate_gradients(again, b.needs(0), b.needs(1), b.needs(2));
-    run(again);
-    *held = {again.dx, again.dweight, again.dbias, true};
+    LinearCrossEntropy recomputed;
+    recomputed.x = x;
+    recomputed.weight = b.saved(1);
+    recomputed.targets = b.saved(2);
+    recomputed.bias = b.saved(3);
+    recomputed.options = options;
+    recomputed.grad = grad;
+    recomputed.losses = Tensor::empty({rows}, accumulation_type(x.dtype()), x.device());
+    allocate_gradients(recomputed, b.needs(0), b.needs(1), b.needs(2));
+    run(recomputed);
+    *held = {recomputed.dx, recomputed.dweight, recomputed.dbias, true};
   } else {
     scale(held->dx, grad);
     scale(held->dweight, grad);

@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kBlock ? kMostThreads : kThreads)
 }
 
 template <class T, bool kBlock>
-__global__ void __launch_bounds__(kThreads) forward_again(const T* x, T* y, int64_t rows, int64_t width, bool log) {
+__global__ void __launch_bounds__(kThreads) forward_rereading(const T* x, T* y, int64_t rows, int64_t width, bool log) {
   __shared__ float scratch[kWarp];
   const RowTeam<kBlock> team{scratch};
   for (int64_t row = team.first_row(); row < rows; row += team.rows_at_once()) {
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kThreads) forward_again(const T* x, T* y, int6
 
 template <class T, bool kBlock>
 __global__ void __launch_bounds__(kThreads)
-    backward_again(const T* y, const T* dy, T* dx, int64_t rows, int64_t width, bool log) {
+    backward_rereading(const T* y, const T* dy, T* dx, int64_t rows, int64_t width, bool log) {
   __shared__ float scratch[kWarp];
   const RowTeam<kBlock> team{scratch};
   for (int64_t row = team.first_row(); row < rows; row += team.rows_at_once()) {
@@ -197,9 +197,10 @@ void softmax_forward(const SoftmaxForward& args) {
         kernel<<<blocks, threads, 0, stream>>>(x, y, rows, static_cast<int>(packs));
       });
     } else if (width <= kShort) {
-      forward_again<T, false><<<blocks_for(rows, kThreads / kWarp), kThreads, 0, stream>>>(x, y, rows, width, args.log);
+      forward_rereading<T, false>
+          <<<blocks_for(rows, kThreads / kWarp), kThreads, 0, stream>>>(x, y, rows, width, args.log);
     } else {
-      forward_again<T, true><<<blocks_for(rows, 1), kThreads, 0, stream>>>(x, y, rows, width, args.log);
+      forward_rereading<T, true><<<blocks_for(rows, 1), kThreads, 0, stream>>>(x, y, rows, width, args.log);
     }
     check_launch("softmax");
   });
@@ -223,10 +224,10 @@ void softmax_backward(const SoftmaxBackward& args) {
             <<<blocks, threads, 0, stream>>>(y, dy, dx, rows, static_cast<int>(packs), args.log);
       });
     } else if (width <= kShort) {
-      backward_again<T, false>
+      backward_rereading<T, false>
           <<<blocks_for(rows, kThreads / kWarp), kThreads, 0, stream>>>(y, dy, dx, rows, width, args.log);
     } else {
-      backward_again<T, true><<<blocks_for(rows, 1), kThreads, 0, stream>>>(y, dy, dx, rows, width, args.log);
+      backward_rereading<T, true><<<blocks_for(rows, 1), kThreads, 0, stream>>>(y, dy, dx, rows, width, args.log);
     }
     check_launch("softmax");
   });

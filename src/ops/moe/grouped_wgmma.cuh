@@ -32,9 +32,9 @@ constexpr int kBoxBytes = 64 * 128;  // 64 rows of 64 elements
 constexpr int kLeftBytes = kHeight * kDepth * 2;
 constexpr int kStageBytes = kLeftBytes + kWidth * kDepth * 2;
 // Row pitch in bytes of the staging area: 64 results of 16 bits, padded against bank conflicts.
-constexpr int kCornerPitch = 144;
-constexpr int kCornerBytes = 16 * kCornerPitch;
-constexpr int kSharedBytes = 1024 + kStageCount * kStageBytes + 8 * kCornerBytes;
+constexpr int kStagingPitch = 144;
+constexpr int kStagingBytes = 16 * kStagingPitch;
+constexpr int kSharedBytes = 1024 + kStageCount * kStageBytes + 8 * kStagingBytes;
 
 struct Tile {
   int expert;
@@ -156,7 +156,7 @@ __device__ inline void multiply_async(float (&sums)[128], uint64_t left, uint64_
 }
 
 /// Zeroes the rows from `first` on in this warpgroup's share of a stage. Both warpgroups must call it.
-__device__ inline void clear_behind(unsigned char* stage, int group, int first) {
+__device__ inline void clear_rows_from(unsigned char* stage, int group, int first) {
   constexpr int kShare = kWidth / 64 / 2;  // boxes of the right operand per warpgroup
   const int packs = (64 - first) * 8;
   for (int i = threadIdx.x % kGroupThreads; i < packs * (1 + kShare); i += kGroupThreads) {
@@ -173,7 +173,7 @@ __device__ inline void clear_behind(unsigned char* stage, int group, int first) 
 /// Writes a warp's 16 result rows as T, 64 columns at a time, staged in the warp's part of shared memory.
 template <class T>
 __device__ inline void store_rows(const Product& p, const Tile& tile, const float (&sums)[128], int first_row,
-                                  unsigned char* corner) {
+                                  unsigned char* staging) {
   const int lane = threadIdx.x % kWarp;
   const int g = lane / 4;
   const int pair = lane % 4 * 2;
@@ -190,17 +190,17 @@ __device__ inline void store_rows(const Product& p, const Tile& tile, const floa
       Vec<T, 2> two;
       two.values[0] = from_float<T>(from[0] + added.x);
       two.values[1] = from_float<T>(from[1] + added.y);
-      *reinterpret_cast<Vec<T, 2>*>(corner + g * kCornerPitch + (j * 8 + pair) * 2) = two;
+      *reinterpret_cast<Vec<T, 2>*>(staging + g * kStagingPitch + (j * 8 + pair) * 2) = two;
       two.values[0] = from_float<T>(from[2] + added.x);
       two.values[1] = from_float<T>(from[3] + added.y);
-      *reinterpret_cast<Vec<T, 2>*>(corner + (g + 8) * kCornerPitch + (j * 8 + pair) * 2) = two;
+      *reinterpret_cast<Vec<T, 2>*>(staging + (g + 8) * kStagingPitch + (j * 8 + pair) * 2) = two;
     }
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int row = i * 4 + lane / 8;
       const int64_t column = tile.column + part * 64 + lane % 8 * 8;
-      const uint4 eight = *reinterpret_cast<const uint4*>(corner + row * kCornerPitch + lane % 8 * 16);
+      const uint4 eight = *reinterpret_cast<const uint4*>(staging + row * kStagingPitch + lane % 8 * 16);
       if (first_row + row < tile.count && column < p.width) {
         *reinterpret_cast<uint4*>(result + row * p.width + column) = eight;
       }
@@ -274,8 +274,8 @@ __global__ void __launch_bounds__(kBlockSize, 1)
     const int group = threadIdx.x / kGroupThreads - 1;
     const int warp = threadIdx.x / kWarp - 4;
     const int first_row = warp * 16;
-    const bool speaker = threadIdx.x % kGroupThreads == 0;
-    unsigned char* corner = stages + kStageCount * kStageBytes + warp * kCornerBytes;
+    const bool is_elected = threadIdx.x % kGroupThreads == 0;
+    unsigned char* staging = stages + kStageCount * kStageBytes + warp * kStagingBytes;
     float sums[128];
     for (int64_t index = blockIdx.x; tiles.find(index, tile); index += gridDim.x) {
       if (kForm == Form::weights && tile.steps == 0) {
@@ -285,8 +285,8 @@ __global__ void __launch_bounds__(kBlockSize, 1)
       uint32_t before = 0;  // the `empty` barrier of the stage that the running product reads
       for (int step = 0; step < tile.steps; ++step) {
         barrier_wait(full + stage.index * 8, stage.parity);
-        const int behind = kForm == Form::weights ? static_cast<int>(tile.count) - step * kDepth : kDepth;
-        if (behind < kDepth) clear_behind(stages + stage.index * kStageBytes, group, behind);
+        const int valid_rows = kForm == Form::weights ? static_cast<int>(tile.count) - step * kDepth : kDepth;
+        if (valid_rows < kDepth) clear_rows_from(stages + stage.index * kStageBytes, group, valid_rows);
         const uint32_t from = ring + stage.index * kStageBytes;
         // Boxes have 64 rows of results in both layouts, so the second warpgroup's left operand starts one box later.
         const uint64_t a = smem_descriptor(from + group * kBoxBytes, 16);
@@ -299,16 +299,16 @@ __global__ void __launch_bounds__(kBlockSize, 1)
         }
         wgmma_commit();
         wgmma_wait<1>();
-        if (speaker && step > 0) barrier_arrive(before);
+        if (is_elected && step > 0) barrier_arrive(before);
         before = empty + stage.index * 8;
         stage.next();
       }
       wgmma_wait();
-      if (speaker && tile.steps > 0) barrier_arrive(before);
+      if (is_elected && tile.steps > 0) barrier_arrive(before);
       if constexpr (kForm == Form::weights) {
         store_weights(product, tile, sums, first_row);
       } else {
-        store_rows<T>(product, tile, sums, first_row, corner);
+        store_rows<T>(product, tile, sums, first_row, staging);
       }
     }
   }

@@ -16,7 +16,7 @@ using lamina::cuda::stream_of;
 using lamina::cuda::to_float;
 
 constexpr const char* kOp = "route_top_k";
-constexpr int kNobody = 0x7fffffff;
+constexpr int kNone = 0x7fffffff;
 
 struct Options {
   int k, groups, chosen_groups, group_best;
@@ -42,10 +42,10 @@ __device__ float rank_of(float value) { return value == value ? value : -INFINIT
 
 struct Pick {
   float value = -INFINITY;
-  int index = kNobody;
+  int index = kNone;
 
   __device__ bool before(const Pick& other) const {
-    if (index == kNobody || other.index == kNobody) return index != kNobody;
+    if (index == kNone || other.index == kNone) return index != kNone;
     return value > other.value || (value == other.value && index < other.index);
   }
 };
@@ -57,7 +57,7 @@ __device__ Pick next_pick(const float* values, int first, int n, int step, const
   Pick best;
   for (int i = first; i < n; i += step) {
     const Pick here{rank_of(values[i]), i};
-    if (open(i) && (last.index == kNobody || last.before(here)) && here.before(best)) best = here;
+    if (open(i) && (last.index == kNone || last.before(here)) && here.before(best)) best = here;
   }
   return best;
 }
@@ -226,12 +226,12 @@ __global__ void backward_kernel(Options o, const T* logits, const int64_t* indic
   sum = lamina::cuda::warp_sum(sum);
   dot = lamina::cuda::warp_sum(dot);
   // The gradient of the j-th chosen score, from the gradients of the weights.
-  const auto pulled = [&](int j) {
+  const auto score_gradient = [&](int j) {
     const float g = to_float(dw[j]);
     return o.normalize ? o.scale * (g - dot / sum) / sum : o.scale * g;
   };
   float across = 0;
-  for (int j = lane_of(); j < o.k; j += kWarp) across = fmaf(pulled(j), row.choice[j], across);
+  for (int j = lane_of(); j < o.k; j += kWarp) across = fmaf(score_gradient(j), row.choice[j], across);
   across = lamina::cuda::warp_sum(across);
   T* out = dlogits + token * experts;
   // First the value that softmax gives every expert goes to shared memory; then the chosen experts get their own value.
@@ -240,7 +240,7 @@ __global__ void backward_kernel(Options o, const T* logits, const int64_t* indic
   }
   __syncwarp();
   for (int j = lane_of(); j < o.k; j += kWarp) {
-    const float g = pulled(j);
+    const float g = score_gradient(j);
     row.scores[row.picked[j]] =
         row.choice[j] * (o.score == RouterScore::sigmoid ? g * (1.0F - row.choice[j]) : g - across);
   }

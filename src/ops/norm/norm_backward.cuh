@@ -269,7 +269,7 @@ __global__ void __maxnreg__((kRegisters<kCentred, kPacks>))
 }
 
 template <class T, bool kCentred>
-__global__ void __launch_bounds__(kLoopThreads) backward_again(const __grid_constant__ BackwardRows<T> args) {
+__global__ void __launch_bounds__(kLoopThreads) backward_rereading(const __grid_constant__ BackwardRows<T> args) {
   __shared__ float scratch[64];
   const Team<true> team(0, scratch);
   const Place place(args);
@@ -366,8 +366,8 @@ void run_held(const Device& device, BackwardRows<T> args, const WeightGradients&
 }
 
 template <bool kCentred, class T>
-void run_again(const Device& device, BackwardRows<T> args, const WeightGradients& to) {
-  const auto kernel = backward_again<T, kCentred>;
+void run_rereading(const Device& device, BackwardRows<T> args, const WeightGradients& to) {
+  const auto kernel = backward_rereading<T, kCentred>;
   const int64_t groups = args.width / args.group;
   args.slots = slots_for(kernel, kLoopThreads, 0, device, groups, args.rows);
   const Tensor dscale = partial_sums(to.dscale, args.slots);
@@ -391,7 +391,7 @@ void run_backward(const char* op, const Device& device, const BackwardRows<T>& a
   if (can_hold<T>(args.group, {args.x, args.dy, args.dh, args.scale, args.dx})) {
     run_held<kCentred>(device, args, to);
   } else {
-    run_again<kCentred>(device, args, to);
+    run_rereading<kCentred>(device, args, to);
   }
   check_launch(op);
 }

@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
 }
 
 template <class T, bool kCentred>
-__global__ void __launch_bounds__(kLoopThreads) forward_again(const __grid_constant__ ForwardRows<T> args) {
+__global__ void __launch_bounds__(kLoopThreads) forward_rereading(const __grid_constant__ ForwardRows<T> args) {
   __shared__ float scratch[kWarp];
   grid_dependency_wait();
   const float count = static_cast<float>(args.group);
@@ -244,7 +244,7 @@ void run_forward(const char* op, const Device& device, const ForwardRows<T>& arg
                      more...);
   };
   if (!can_hold<T>(args.group, {args.x, args.residual, args.scale, args.bias, args.h, args.y})) {
-    launch(forward_again<T, kCentred>, blocks_for(args.groups, 1), kLoopThreads);
+    launch(forward_rereading<T, kCentred>, blocks_for(args.groups, 1), kLoopThreads);
   } else {
     const int64_t packs = args.group / Pack<T>::kSize;
     const Layout spread = layout_of(packs);

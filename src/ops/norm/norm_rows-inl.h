@@ -334,7 +334,7 @@ inline int64_t backward_grain(int64_t rows, int64_t width) {
 }
 
 /// Partial sums of a weight gradient: one row per range of rows. Addresses a multiple of 4096 bytes apart map to the
-/// same L1 set, which rows of x and dy already fill, so the sums start `apart` bytes after x, modulo 4096.
+/// same L1 set, which rows of x and dy already fill, so the sums start `page_offset` bytes after x, modulo 4096.
 template <class A>
 class PartialSums {
  public:
@@ -342,11 +342,12 @@ class PartialSums {
 
   /// If `total` is undefined, the gradient is not needed and this is empty.
   template <class Rows>
-  PartialSums(const Tensor& total, const Rows& rows, size_t apart)
+  PartialSums(const Tensor& total, const Rows& rows, size_t page_offset)
       : total_(total), ranges_((rows.rows + rows.grain - 1) / rows.grain), stride_(stride(rows.width)) {
     if (!total.defined()) return;
     room_ = Tensor::empty({ranges_ * stride_ + kPage}, total.dtype(), total.device());
-    const size_t shift = reinterpret_cast<uintptr_t>(rows.x) + apart - reinterpret_cast<uintptr_t>(room_.data<A>());
+    const size_t shift =
+        reinterpret_cast<uintptr_t>(rows.x) + page_offset - reinterpret_cast<uintptr_t>(room_.data<A>());
     first_ = room_.data<A>() + shift % 4096 / 64 * (64 / sizeof(A));
   }
 

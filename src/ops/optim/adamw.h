@@ -13,10 +13,10 @@ struct AdamWOptions {
   double eps = 1e-8;     ///< added to the root of the second moment
   /// Values of this step in device memory, [4] f32 on the slots' GPU, so that a step captured as a CUDA graph can be
   /// replayed with new values:
-  ///     [0] factor on every slot's lr
-  ///     [1] 1 / (1 − β1^step)
-  ///     [2] 1 / sqrt(1 − β2^step)
-  ///     [3] factor on the gradients, as written by clip_factor(); if negative, nothing is updated
+  ///   [0] factor on every slot's lr
+  ///   [1] 1 / (1 − β1^step)
+  ///   [2] 1 / sqrt(1 − β2^step)
+  ///   [3] factor on the gradients, as written by clip_factor(); if negative, nothing is updated
   /// The slots' `step` is then ignored. Undefined: lr and step of the slots are used, without further factors.
   Tensor dynamics = {};
 };

@@ -43,10 +43,10 @@ void keep_top_p(Candidates& list, double p) {
   const double sum = weigh(list);
   // Tokens below this bound are always dropped, because even all of them together have less than 1 − p. This shortens
   // the list that must be sorted.
-  const double hopeless = sum * (1 - p) / static_cast<double>(list.size());
+  const double always_dropped = sum * (1 - p) / static_cast<double>(list.size());
   double dropped = 0;
   std::erase_if(list, [&](const Candidate& c) {
-    if (c.probability >= hopeless) return false;
+    if (c.probability >= always_dropped) return false;
     dropped += c.probability;
     return true;
   });

@@ -22,8 +22,8 @@ using Mass = unsigned long long;
 
 constexpr int kSampleThreads = 1024;
 constexpr int kSampleWarps = kSampleThreads / kWarp;
-constexpr int64_t kFewSampled = 8;  // up to this many rows are sampled by clusters
-constexpr Mass kBroken = ~Mass{0};  // Argmax::rank of NaN
+constexpr int64_t kFewSampled = 8;     // up to this many rows are sampled by clusters
+constexpr Mass kRankOfNan = ~Mass{0};  // Argmax::rank of NaN
 
 /// Maps floats to unsigned integers in the same order; both zeros map to the same integer.
 __device__ uint32_t key_of(float value) {
@@ -142,18 +142,18 @@ __device__ Kept filtered(const RowOfLogits<T>& row, const SampleOptions& options
 struct Argmax {
   float most = -INFINITY;
   int id = -1;
-  bool strange = false;
+  bool has_nan = false;
 
-  __device__ void meet(float logit, int its_id) {
-    strange = strange || isnan(logit);
+  __device__ void add(float logit, int its_id) {
+    has_nan = has_nan || isnan(logit);
     if (id >= 0 && !(logit > most)) return;
     most = logit;
     id = its_id;
   }
-  /// The logit and the id as one integer: a larger logit ranks higher, then a lower id. 0 if nothing was seen, kBroken
-  /// for NaN.
+  /// The logit and the id as one integer: a larger logit ranks higher, then a lower id. 0 if nothing was seen,
+  /// kRankOfNan for NaN.
   __device__ Mass rank() const {
-    if (strange) return kBroken;
+    if (has_nan) return kRankOfNan;
     return id < 0 ? 0 : (Mass{key_of(most)} << 32U) | (0xffffffffU - static_cast<uint32_t>(id));
   }
   __device__ static int64_t id_of(Mass rank) { return 0xffffffffU - static_cast<uint32_t>(rank); }
@@ -186,11 +186,11 @@ __device__ Mass highest_rank(const RowOfLogits<T>& row, bool packed, int share, 
         const int p = first + k * hop;
         if (p >= packs) break;
 #pragma unroll
-        for (int j = 0; j < Pack<T>::kSize; ++j) met.meet(to_float(held[k].values[j]), p * Pack<T>::kSize + j);
+        for (int j = 0; j < Pack<T>::kSize; ++j) met.add(to_float(held[k].values[j]), p * Pack<T>::kSize + j);
       }
     }
   } else {
-    for (int id = begin; id < row.vocab; id += hop) met.meet(row.at(id), id);
+    for (int id = begin; id < row.vocab; id += hop) met.add(row.at(id), id);
   }
   const Mass best = largest_of_warp(met.rank());
   if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = best;
@@ -284,8 +284,8 @@ __global__ __launch_bounds__(kSampleThreads) void sample_kernel(const __grid_con
   if (p.shares > 1) rank = highest_of_cluster(rank, share, ranks);
   if (share != 0) return;
   int64_t id = Argmax::id_of(rank);
-  if (rank == kBroken && threadIdx.x == 0) report(p.faults, Fault::logit, r);
-  if (rank != kBroken && p.options.temperature > 0) {
+  if (rank == kRankOfNan && threadIdx.x == 0) report(p.faults, Fault::logit, r);
+  if (rank != kRankOfNan && p.options.temperature > 0) {
     row.most = row.at(id);
     const Kept kept = filtered(row, p.options, scratch);
     const RandomKey key{p.options.seed, static_cast<uint64_t>(p.streams[r])};
