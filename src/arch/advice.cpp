@@ -73,8 +73,7 @@ void heads(const ArchSpec& spec, std::vector<Advice>& list) {
   list.push_back({shares || spec.context <= 2048 ? Verdict::usual : Verdict::look, "key-value heads",
                   str(*a->n_kv_heads, " of ", a->n_heads),
                   "sharing key-value heads shrinks the KV cache by that factor; 8 queries per head lose little quality "
-                  "(Ainslie et "
-                  "al. 2023), 2 none that we could measure (docs/studies/attention-kinds)"});
+                  "(Ainslie et al. 2023), 2 none that we could measure (docs/studies/attention-kinds)"});
 }
 
 void vocabulary(const ArchSpec& spec, const ParameterCount& count, std::vector<Advice>& list) {
