@@ -40,7 +40,6 @@ AttentionMask::AttentionMask(RangesAlone /*tag*/, const AttentionOptions& option
       is_contiguous_range_(pattern_.kind == Kind::full ||
                            (pattern_.kind == Kind::window && pattern_.global_tokens == 0)),
       seq_q_(seq_q),
-      seq_k_(seq_k),
       offset_(seq_k - seq_q),
       starts_(document_starts) {
   if (starts_.size() <= 2) {

@@ -67,7 +67,6 @@ class AttentionMask {
   bool causal_;
   bool is_contiguous_range_;
   int64_t seq_q_;
-  int64_t seq_k_;
   int64_t offset_;                       // position of query 0
   std::vector<int64_t> starts_;          // start of each document, and the end of the last
   std::vector<int32_t> document_index_;  // document of each position; empty if there is only one

@@ -36,7 +36,7 @@ __device__ float4 load_quad(const T* from, bool there) {
     return {to_float(four.values[0]), to_float(four.values[1]), to_float(four.values[2]), to_float(four.values[3])};
   }
 }
-__device__ inline void add_quad(float4& sum, const float4& v) {
+[[maybe_unused]] __device__ inline void add_quad(float4& sum, const float4& v) {
   sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
 }
 
