@@ -139,7 +139,8 @@ const checkProbabilities = async (page) => {
 const checkShare = async (page) => {
   const text = await bodyOf(page);
   await lastAnswer(page).getByRole("button", {name: "Copy share link"}).click();
-  await page.waitForSelector(".notice.shown");
+  // The notice of the branch before may still be shown.
+  await page.waitForFunction(() => document.querySelector(".notice.shown")?.textContent.includes("ink copied"));
   const link = await page.evaluate(() => navigator.clipboard.readText());
   const hash = new URL(link).hash;
   const reader = await browser.newContext({viewport: {width: 1100, height: 800}});
