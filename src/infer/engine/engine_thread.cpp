@@ -29,6 +29,7 @@ bool UpdateQueue::push(const Update& update) {
     append_to(same->prompt, update.prompt);
     same->text += update.text;
     same->finish = update.finish;
+    same->stop = update.stop;
     same->error = update.error;
     same->cached_tokens = update.cached_tokens;
     same->request_done = update.request_done;

@@ -23,6 +23,8 @@ struct ToolUse {
   Json list;           ///< as the request gave them, for the template; null if they are not to be used
 };
 
+/// The `name` of a function, checked.
+std::string read_function_name(Fields& function);
 /// Reads tools, tool_choice and parallel_tool_calls.
 ToolUse read_tools(Fields& fields);
 /// The JSON schema of a required call: the arguments of the forced tool, or {"name": …, "arguments": …} of any.
@@ -32,7 +34,7 @@ struct ToolCall {
   std::string name;
   std::string arguments;  ///< JSON text
 };
-/// Calls in an answer, and the text before them. `required`: the answer is written under call_schema(). Otherwise
+/// Calls in an answer, and the text around them. `required`: the answer is written under call_schema(). Otherwise
 /// the forms <tool_call>{"name": …, "arguments": …}</tool_call> and a whole answer that is such an object (with
 /// "parameters" as an alternative) are known; what is not a call of a listed tool stays text.
 struct ParsedAnswer {
@@ -42,5 +44,8 @@ struct ParsedAnswer {
 ParsedAnswer parse_answer(const std::string& answer, const ToolUse& use);
 /// Length of the beginning of `text` that certainly belongs to no tool call.
 size_t plain_prefix(std::string_view text);
+/// Text of a streamed answer that can be sent now, after the first `sent` bytes. `whole` is the answer once it has
+/// ended, null before: text that may belong to a call is then held back.
+std::string fresh_text(std::string_view answer, const ParsedAnswer* whole, const ToolUse& use, size_t& sent);
 
 }  // namespace lamina::serve

@@ -10,6 +10,8 @@ constexpr size_t kMaxStops = 16;
 
 /// Reads the sampling fields that completions and chat completions share into `request`.
 void read_sampling(Fields& fields, const ServedModel& model, infer::Request& request);
+/// Stop strings, checked.
+std::vector<std::string> read_stops(Fields& fields, const char* name);
 
 /// The ids of a prompt's text, with BOS if the tokenizer has one. Throws ApiError for `param` if a character has no
 /// token.
