@@ -66,9 +66,16 @@ TEST(serve_tools, the_streamed_text_is_the_text_without_calls) {
   const std::string call = "<tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call>";
   for (const char* choice : {"auto", "none", "required"}) {
     const ToolUse use = two_tools(choice);
-    for (const std::string& answer : {call, "\n\n" + call, "I look. " + call + " Done.", "a < b <tool_call",
-                                      call + call + "x", "<tool_call>y" + call, std::string("{\"a\": 1} z"),
-                                      std::string("  plain"), std::string("{\"name\": \"add\", \"arguments\": {}}")}) {
+    const std::vector<std::string> answers{call,
+                                           "\n\n" + call,
+                                           "I look. " + call + " Done.",
+                                           "a < b <tool_call",
+                                           call + call + "x",
+                                           "<tool_call>y" + call,
+                                           "{\"a\": 1} z",
+                                           "  plain",
+                                           "{\"name\": \"add\", \"arguments\": {}}"};
+    for (const std::string& answer : answers) {
       const ParsedAnswer whole = parse_answer(answer, use);
       for (size_t step = 1; step <= 7; ++step) {
         std::string text;
