@@ -17,6 +17,7 @@ struct ServerOptions {
   int64_t max_connections = 4096;
   int64_t max_header_bytes = int64_t{16} << 10;
   int64_t max_body_bytes = int64_t{32} << 20;
+  int64_t max_held_bytes = int64_t{512} << 20;  ///< of all bodies together; beyond it requests get 503
   int64_t max_unsent_bytes = int64_t{4} << 20;  ///< of a streamed response; beyond it the client is cut off
   double header_seconds = 10;                   ///< to send the headers, from their first byte
   double body_seconds = 60;                     ///< to send the body
@@ -56,6 +57,9 @@ class Server {
   /// Serves until SIGTERM or SIGINT and until the requests in progress are answered. A second signal ends them. Returns
   /// whether all requests were answered.
   bool run();
+  /// Reads certificate and key again, for new connections; false without TLS. On an Error the old ones stay. Only for
+  /// hooks, which run on the network thread.
+  bool reload_certificate();
   /// As SIGTERM. Thread-safe.
   void drain();
   /// As a second SIGTERM. Thread-safe.
