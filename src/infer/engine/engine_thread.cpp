@@ -167,7 +167,7 @@ bool EngineThread::take_inbox(bool idle) {
   for (Submission& submission : submissions) {
     try {
       engine_.submit(std::move(submission.request), submission.listener, submission.id);
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       Update update;
       update.request = submission.id;
       update.finish = Finish::error;
@@ -186,7 +186,7 @@ void EngineThread::run() {
     run_task();
     try {
       idle = !engine_.step();
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       idle = false;  // the listeners were told; answers that wait go on
     }
   }
