@@ -167,6 +167,8 @@ Json completion_logprobs(const ServedModel& model, std::optional<text::TokenId> 
     values.push_back(unscored ? Json(nullptr) : Json(json_logprob(token.logprob)));
     Json top = Json::object();
     for (const auto& [id, logprob] : token.top) top[token_text(model, previous, id)] = json_logprob(logprob);
+    if (!token.top.empty())
+      top.emplace(names.back().get<std::string>(), json_logprob(token.logprob));  // as OpenAI: always the token itself
     tops.push_back(unscored ? Json(nullptr) : std::move(top));
     offsets.push_back(offset);
     for (const char c : bytes) offset += (static_cast<unsigned char>(c) & 0xC0U) != 0x80U ? 1 : 0;

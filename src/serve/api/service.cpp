@@ -254,13 +254,14 @@ void Service::use_response(const std::shared_ptr<Exchange>& exchange) {
     id.resize(id.size() - kCancelSuffix.size());
     return exchange->send(json_response(cancel_response(id, *responses_)));
   }
+  const bool reads = request.method == "GET" || request.method == "HEAD";
+  if (!reads && request.method != "DELETE") throw ApiError(405, "expected GET or DELETE of a response");
   const auto stored = responses_->find(id);
   if (!stored) {
     throw ApiError(404, str("response '", id.substr(0, 80), "' is not stored; only the latest ones are, in memory"),
                    "response_id", "response_not_found");
   }
-  if (request.method == "GET" || request.method == "HEAD") return exchange->send(json_response(stored->response));
-  if (request.method != "DELETE") throw ApiError(405, "expected GET or DELETE of a response");
+  if (reads) return exchange->send(json_response(stored->response));
   responses_->erase(id);
   exchange->send(json_response({{"id", id}, {"object", "response"}, {"deleted", true}}));
 }
