@@ -5,7 +5,7 @@
 
 namespace lamina::arch {
 
-/// A dense layer before the output projection, as masked language models have it: norm(act(dense(x))).
+/// A dense layer before the output projection, used by masked language models: norm(act(dense(x))).
 struct HeadTransform {
   Activation activation = Activation::gelu;
   bool bias = true;
@@ -18,11 +18,11 @@ struct HeadTransform {
   bool operator==(const HeadTransform&) const = default;
 };
 
-/// Which hidden states make up the vector of a sequence: the mean over its tokens, or its first token.
+/// How the hidden states of a sequence become one vector: the mean over its tokens, or its first token.
 enum class PoolingKind : uint8_t { mean, first };
 constexpr auto names_of(PoolingKind) { return std::array<std::string_view, 2>{"mean", "first"}; }
 
-/// One vector per sequence, from the hidden states after the final norm: act(dense(pool(x))).
+/// One vector per sequence, computed from the hidden states after the final norm: act(dense(pool(x))).
 struct Pooling {
   PoolingKind of = PoolingKind::mean;
   bool dense = false;

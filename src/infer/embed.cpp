@@ -9,7 +9,7 @@
 namespace lamina::infer {
 namespace {
 
-/// Pools hidden states [seq, width], in double.
+/// Pools hidden states [seq, width] to one vector [width]. Accumulates in double.
 std::vector<float> pooled(std::span<const float> hidden, int64_t seq, int64_t width, const EmbedOptions& options) {
   const auto columns = static_cast<size_t>(width);
   std::vector<double> sum(columns);
@@ -99,7 +99,7 @@ std::vector<std::vector<float>> embed(nn::Model& model, const std::vector<std::v
 
 std::string npy_of(const std::vector<std::vector<float>>& vectors, int64_t width) {
   std::string header = str("{'descr': '<f4', 'fortran_order': False, 'shape': (", vectors.size(), ", ", width, "), }");
-  constexpr size_t kPrelude = 10;  // magic, version, length of the header
+  constexpr size_t kPrelude = 10;  // magic (6 bytes), version (2), header length (2)
   header.append(63 - (kPrelude + header.size()) % 64, ' ');
   header += '\n';
   std::string file("\x93NUMPY\x01\x00", 8);

@@ -23,21 +23,21 @@ Pooling pooling_named(const std::string& name);
 struct EmbedOptions {
   Pooling pooling = Pooling::mean;  ///< which hidden states count
   bool normalize = false;           ///< divide by the Euclidean norm
-  int64_t batch = 32;               ///< most texts in a forward pass; texts of one length are computed together
-  std::function<void(int64_t done, int64_t total)> progress = {};  ///< called after each pass with numbers of tokens
+  int64_t batch = 32;               ///< maximum number of texts, all of equal length, in a forward pass
+  std::function<void(int64_t done, int64_t total)> progress = {};  ///< called after each pass; counts tokens
 };
 
-/// The ids of a text as its model expects them: after BOS or [CLS], and before [SEP] or `</s>` of encoders. At most
-/// `context` tokens: the end of a longer text is cut off.
+/// The token ids of a text as the model expects them. BOS or [CLS] comes first; encoders also end with [SEP] or `</s>`.
+/// A text longer than `context` tokens is cut off at the end.
 std::vector<text::TokenId> embedding_ids(const text::Tokenizer& tokenizer, const std::string& text, int64_t context,
                                          text::UnknownCharacters* unknown = nullptr);
 
-/// Hidden states [batch, seq, d_model] of texts of one length, after the final norm. For an encoder–decoder, those
-/// of the encoder.
+/// Hidden states [batch, seq, d_model] after the final norm, for texts of equal length. For an encoder–decoder model:
+/// the hidden states of the encoder.
 Tensor text_states(nn::Model& model, const Tensor& ids);
 
-/// Vectors [d_model] of texts: the pooled hidden states after the final norm, in f32. A text without tokens is an
-/// Error.
+/// One vector [d_model] per text: its hidden states after the final norm, pooled, in f32. Throws an Error if a text has
+/// no tokens.
 std::vector<std::vector<float>> embed(nn::Model& model, const std::vector<std::vector<text::TokenId>>& texts,
                                       const EmbedOptions& options = {});
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kVectorBatchTokens = 4096;
 
-/// Mean-pooled states of texts with equally many tokens.
+/// Appends the mean-pooled hidden states of texts with equal numbers of tokens.
 void embed_equal(nn::Model& model, const std::vector<std::vector<text::TokenId>>& ids, const std::vector<size_t>& which,
                  std::vector<float>& vectors) {
   const auto batch = static_cast<int64_t>(which.size());
@@ -49,7 +49,7 @@ search::Embedder text_embedder(const LoadedModel& model) {
     std::vector<std::vector<text::TokenId>> ids;
     std::map<size_t, std::vector<size_t>> by_length;  // equal lengths need no padding, which could change the states
     for (const std::string& text : texts) {
-      text::UnknownCharacters skipped;  // a few characters that the vocabulary lacks should not stop an index
+      text::UnknownCharacters skipped;  // missing characters should not abort the building of an index
       ids.push_back(prompt_ids(tokenizer, text, &skipped));
       if (ids.back().size() > context) ids.back().resize(context);
       if (!ids.back().empty()) by_length[ids.back().size()].push_back(ids.size() - 1);

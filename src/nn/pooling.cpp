@@ -9,7 +9,7 @@
 namespace lamina::nn {
 namespace {
 
-/// [rows, tokens]: the share of each token in the vector of each row.
+/// Weight of each token in the pooled vector of each row: [rows, tokens].
 Tensor shares_of(const std::vector<int64_t>& starts, arch::PoolingKind kind, DType dtype, const Device& device) {
   const auto rows = static_cast<int64_t>(starts.size()) - 1;
   const int64_t tokens = starts.back();
@@ -50,7 +50,7 @@ Tensor PooledHead::pooled(const Tensor& x, const ForwardStart& start) const {
   Tensor y = ops::matmul(shares_of(starts, pooling_->of, x.dtype(), x.device()), tokens);
   if (dense_) y = dense_->forward(y, pooling_->activation);
   if (!pooling_->unit_length) return y;
-  // x / rms(x) has length sqrt(width).
+  // x / rms(x) has Euclidean norm sqrt(width).
   return ops::scale(ops::rms_norm(y, {}, {.eps = 1e-12}), 1.0 / std::sqrt(static_cast<double>(d_model_)));
 }
 

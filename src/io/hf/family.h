@@ -8,9 +8,10 @@
 
 namespace lamina::io::hf {
 
-/// A number that files hold as a tensor of rank 0 in every layer, although the architecture implies it.
+/// A scalar (rank 0) that the family's files store as a tensor in every layer, although the architecture implies its
+/// value.
 struct ConstantTensor {
-  std::string_view hf;  ///< name with {l}
+  std::string_view hf;  ///< tensor name; {l} is the layer
   double (*value)(const arch::Block& block);
 };
 
@@ -21,13 +22,13 @@ struct Family {
   void (*config)(ConfigMap& map, Draft& draft);
   NameMap names;
   bool states_context = true;  ///< config.json has a key for the maximum sequence length
-  bool later_layers = false;   ///< files may hold extra layers after the last one, for training; they are skipped
-  NameMap parameters = {};     ///< names of the parameters in memory in transformers, if they differ from the files
-  std::span<const std::string_view> extras = {};   ///< prefixes of tensors that files may hold for other heads; skipped
-  std::span<const ConstantTensor> constants = {};  ///< checked when reading, written
+  bool later_layers = false;   ///< files may hold extra layers for training after the last one; skipped
+  NameMap parameters = {};     ///< transformers' parameter names in memory, if they differ from the names in the files
+  std::span<const std::string_view> extras = {};   ///< name prefixes of other heads' tensors; skipped
+  std::span<const ConstantTensor> constants = {};  ///< scalars to check when reading and to store when writing
 };
 
-/// A constant of one layer.
+/// A ConstantTensor of one layer: the full name and the expected value.
 struct NamedConstant {
   std::string name;
   double value;
@@ -37,7 +38,7 @@ std::vector<NamedConstant> named_constants(const Family& family, const arch::Arc
 
 /// All families. If several can represent an architecture, the first is the default.
 std::span<const Family> families();
-/// An unknown model_type is an Error that suggests the nearest.
+/// Finds a family by its model_type. For an unknown one, the Error suggests the nearest name.
 const Family& family(const std::string& model_type);
 
 /// The content of a config.json of any known family; the architecture is resolved.
@@ -50,7 +51,7 @@ Config read_config(std::string_view text, const std::string& name);
 /// Writes a resolved architecture as the family's config.json. It may lose information: read it back and compare.
 std::string write_config(const Family& family, const arch::ArchSpec& resolved, const Metadata& tokens, DType dtype);
 
-// The table of families, in groups of related ones.
+// The families, in groups of related ones.
 std::vector<Family> llama_kin();
 std::vector<Family> llama_variants();
 std::vector<Family> gemma_kin();
@@ -65,7 +66,7 @@ std::vector<Family> linear_kin();
 std::vector<Family> bert_kin();
 std::vector<Family> encoder_decoder_kin();
 
-// Entries shared by several families.
+// Parts of a config map that several families share.
 struct DecoderSizes {
   int64_t vocab_size;
   int64_t d_model;
@@ -122,6 +123,6 @@ NameMap decoder_names();    ///< model.embed_tokens, model.norm, lm_head
 NameMap attention_names();  ///< self_attn.q_proj … o_proj
 NameMap gated_names();      ///< mlp.gate_proj, up_proj, down_proj
 NameMap pre_norm_names();   ///< input_layernorm, post_attention_layernorm
-NameMap llama_names();      ///< all of these
+NameMap llama_names();      ///< all of the above
 
 }  // namespace lamina::io::hf

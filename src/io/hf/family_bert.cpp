@@ -19,13 +19,13 @@ Attention& masked_encoder(ConfigMap& m, Draft& d) {
   return a;
 }
 
-/// The norm of the layers is also that of the embedding and of the head, whose activation is that of the feed-forward.
+/// The embedding and the head use the same norm as the layers. The head uses the activation of the feed-forward.
 void share_norm(ConfigMap& m, Draft& d, Activation activation) {
   m.constant(d.spec.embedding.norm, d.spec.norm);
   m.constant(d.spec.head.transform, HeadTransform{.activation = activation, .bias = true, .norm = d.spec.norm});
 }
 
-/// Everything of the family but positions and padding.
+/// Maps all keys of the BERT family except positions and padding.
 Attention& bert_base(ConfigMap& m, Draft& d, std::string_view activation, int64_t vocabulary, double eps) {
   Attention& a = masked_encoder(m, d);
   m.entry("vocab_size", d.spec.vocab_size, vocabulary);
@@ -50,7 +50,8 @@ void bert(ConfigMap& m, Draft& d) {
   padding(m, d, 0);
 }
 
-/// Attention to blocks: neighbours, the first, the last, and random ones while training.
+/// Block-sparse attention (BigBird): neighboring blocks, the first, the last, and random blocks that are used only in
+/// training.
 void big_bird(ConfigMap& m, Draft& d) {
   Attention& a = bert_base(m, d, "gelu_new", 50358, 1e-12);
   m.entry("max_position_embeddings", d.spec.context, 4096);
@@ -75,7 +76,7 @@ void big_bird(ConfigMap& m, Draft& d) {
   if (m.reading() && type == "block_sparse") a.pattern = pattern;
 }
 
-/// The table begins with rows up to that of the padding token, which no position uses.
+/// Learned positions start after the padding row: the first padding_token + 1 rows of the position table are unused.
 void roberta(ConfigMap& m, Draft& d) {
   bert_base(m, d, "gelu", 50265, 1e-12);
   padding(m, d, 1);
@@ -87,7 +88,8 @@ void roberta(ConfigMap& m, Draft& d) {
   m.constant(d.spec.context, rows - offset);
 }
 
-/// A window on each side, and a first token that attends to all with projections of its own.
+/// Sliding-window attention in both directions. The first token is global: it attends to all tokens and has its own
+/// projections.
 void longformer(ConfigMap& m, Draft& d) {
   roberta(m, d);
   auto& a = m.as<Attention>(d.block.mixer);
@@ -118,7 +120,7 @@ void distilbert(ConfigMap& m, Draft& d) {
   m.ignore({"qa_dropout", "seq_classif_dropout", "tie_weights_"});
 }
 
-/// Pre-norm with RoPE and a gated feed-forward; layers alternate between a window and all positions.
+/// Pre-norm encoder with RoPE and a gated feed-forward. Local layers (sliding window) alternate with global ones.
 void modernbert(ConfigMap& m, Draft& d) {
   auto& a = m.as<Attention>(d.block.mixer);
   m.constant(d.spec.causal, false);
@@ -142,7 +144,7 @@ void modernbert(ConfigMap& m, Draft& d) {
   tied(m, d, true);
   padding(m, d, 50283);
   m.local_and_global_rope(d, 10000.0, 160000.0, "global_rope_theta", "local_rope_theta");
-  // A query sees half of local_attention on each side.
+  // local_attention is the full width; a query sees half of it on each side.
   int64_t width = 2 * (d.window.value_or(65) - 1);
   m.entry("local_attention", width, 128);
   if (m.reading()) d.window = width / 2 + 1;
@@ -246,7 +248,7 @@ NameMap modernbert_names() {
           {"decoder.*", "head.*"}};
 }
 
-/// Parts of other heads, and a second name of the bias.
+/// Tensors of other heads, and the second name of the head's bias. They are skipped.
 constexpr std::string_view kBertExtras[] = {"bert.pooler.", "cls.seq_relationship.", "cls.predictions.decoder.bias"};
 constexpr std::string_view kRobertaExtras[] = {"roberta.pooler.", "longformer.pooler.", "lm_head.decoder.bias"};
 

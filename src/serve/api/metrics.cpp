@@ -67,7 +67,7 @@ std::string exact(double value) {
   return text;
 }
 
-/// A label's value: quotes, backslashes and line breaks are escaped.
+/// A model's name as a Prometheus label value, with quotes, backslashes and line breaks escaped.
 std::string model_label(const std::string& model) {
   std::string value;
   for (const char c : model) {

@@ -13,7 +13,7 @@ constexpr size_t kReadBytes = 4096;
 constexpr double kLingerSeconds = 2;
 /// Bytes of later requests that are read while one is answered. Beyond it a disconnect is noticed only when writing.
 constexpr size_t kMaxEarlyBytes = 65536;
-/// Capacity of the output buffers that a connection keeps between responses.
+/// Capacity of the output buffer that a connection keeps between two responses.
 constexpr size_t kKeptBufferBytes = 16384;
 
 template <class Stream>
@@ -29,7 +29,7 @@ template <class Stream>
 void Connection<Stream>::arm(asio::steady_timer& timer, double seconds, void (Connection::*action)()) {
   timer.expires_after(std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
   timer.async_wait([self = this->shared_from_this(), &timer, action](const Error& error) {
-    // A timer that was set again meanwhile has a later expiry.
+    // If the timer was set again meanwhile, its expiry is later and the action must not run.
     if (!error && timer.expiry() <= std::chrono::steady_clock::now()) ((*self).*action)();
   });
 }
@@ -74,7 +74,7 @@ void Connection<Stream>::abort() {
   core_.remove(this->shared_from_this());
 }
 
-/// Keeps one read pending: for the next request, and to notice a disconnect.
+/// Keeps one read pending, to receive the next request and to notice a disconnect.
 template <class Stream>
 void Connection<Stream>::wait_readable() {
   if (watching_ || phase_ == Phase::closed) return;
@@ -119,7 +119,7 @@ void Connection<Stream>::read_header() {
                           [self = this->shared_from_this()](const Error& error, size_t) { self->on_header(error); });
 }
 
-/// Makes request_ from the headers.
+/// Fills request_ from the parsed headers.
 template <class Stream>
 void Connection<Stream>::describe_request() {
   request_ = std::make_shared<HttpRequest>();
@@ -195,7 +195,7 @@ void Connection<Stream>::refuse_for_memory() {
   send(serial_, error_response(503, "the server holds too many long requests; try again later"));
 }
 
-/// Answers a request that could not be read.
+/// Answers a request that could not be parsed.
 template <class Stream>
 void Connection<Stream>::refuse(const Error& error) {
   if (error == http::error::end_of_stream || error == http::error::partial_message ||
@@ -233,7 +233,7 @@ void Connection<Stream>::dispatch() {
 template <class Stream>
 std::string Connection<Stream>::head_text(const HttpResponse& response, bool chunked) {
   status_ = response.status;
-  if (!body_read_) keep_alive_ = false;  // the rest of the request would be taken for the next one
+  if (!body_read_) keep_alive_ = false;  // otherwise the unread body would be parsed as the next request
   const auto reason = http::obsolete_reason(static_cast<http::status>(response.status));
   std::string head = str("HTTP/1.1 ", response.status, " ", std::string(reason), "\r\n");
   const auto add = [&](std::string_view name, std::string_view value) {
@@ -304,7 +304,8 @@ void Connection<Stream>::on_close(uint64_t serial, std::function<void()> task) {
   }
 }
 
-/// Writes a comment if nothing was written for a while, so that proxies and clients keep the connection open.
+/// Sends an event-stream comment if nothing was written for a while, so that proxies and clients keep the connection
+/// open.
 template <class Stream>
 void Connection<Stream>::ping() {
   if (phase_ != Phase::answering || !streaming_ || final_) return;
@@ -317,7 +318,7 @@ void Connection<Stream>::ping() {
   if (phase_ == Phase::answering) arm(ping_timer_, left, &Connection::ping);
 }
 
-/// Writes after the handlers that are queued already: what they add goes into the same system call.
+/// Writes after the handlers that are already queued, so that their output joins the same system call.
 template <class Stream>
 void Connection<Stream>::flush_later() {
   if (flush_posted_ || !in_flight_.empty()) return;
@@ -328,7 +329,7 @@ void Connection<Stream>::flush_later() {
   });
 }
 
-/// Writes what is pending: at once as far as the socket takes it, the rest when the client has read.
+/// Writes the pending bytes: what the socket accepts now, and the rest asynchronously.
 template <class Stream>
 void Connection<Stream>::write_queued() {
   std::swap(in_flight_, pending_);
@@ -363,7 +364,7 @@ void Connection<Stream>::on_written() {
   if (final_) complete();
 }
 
-/// The response was written: waits for the next request or closes.
+/// Called when the response is written: waits for the next request, or closes.
 template <class Stream>
 void Connection<Stream>::complete() {
   log_access(true);
@@ -382,8 +383,8 @@ void Connection<Stream>::complete() {
   socket().cancel(ignored);
 }
 
-/// Ends the connection: closes the sending side and discards what still arrives, so that the client can read the
-/// response before it sees a reset.
+/// Closes the connection in two steps: shuts down the sending side and discards incoming data. The client can then read
+/// the response before it sees a reset.
 template <class Stream>
 void Connection<Stream>::linger() {
   phase_ = Phase::lingering;
