@@ -34,7 +34,11 @@ export const Composer = () => {
     element.style.height = `${Math.min(element.scrollHeight, 0.4 * window.innerHeight)}px`;
   };
   useEffect(resize, [draft.value]);
-  useEffect(() => { if (matchMedia("(min-width: 760px)").matches) area.current.focus(); }, []);
+  useEffect(() => {
+    // Not from under a reader who moves among the tabs by keys.
+    const byKeys = document.activeElement?.matches("[role=tab]:focus-visible");
+    if (matchMedia("(min-width: 760px)").matches && !byKeys) area.current.focus();
+  }, []);
   const canContinue = complete && activePath.value.length > 0;
   const ready = () => model.value && !isBusy.value && (draft.value.trim() !== "" || canContinue);
   const submit = () => {
