@@ -126,7 +126,7 @@ void send_long_body(const std::shared_ptr<Exchange>& exchange) {
 
 TEST(serve_server, a_slow_reader_is_served_as_long_as_it_reads) {
   ServerOptions options;
-  options.write_seconds = 1;
+  options.write_seconds = 2;
   RunningServer server(options, send_long_body);
   Client client(server, 65536);
   client.send(get("/", true));
@@ -137,10 +137,10 @@ TEST(serve_server, a_slow_reader_is_served_as_long_as_it_reads) {
     bytes += part.size();
     if (bytes / (kLongBody / 40) > pause) {
       ++pause;
-      std::this_thread::sleep_for(milliseconds(50));
+      std::this_thread::sleep_for(milliseconds(100));
     }
   }
-  EXPECT_GT(std::chrono::steady_clock::now() - began, std::chrono::seconds(1));  // or nothing is tested
+  EXPECT_GT(std::chrono::steady_clock::now() - began, std::chrono::seconds(2));  // or nothing is tested
   EXPECT_GT(bytes, kLongBody);
   EXPECT_TRUE(server.next_record().complete);
 }
@@ -167,7 +167,10 @@ TEST(serve_server, long_bodies_share_a_limit) {
   const AccessRecord refused = server.next_record();
   EXPECT_EQ(refused.status, 503);
   const auto finish = [&](Client& client) {
-    client.send(rest);
+    try {
+      client.send(rest);
+    } catch (const Error&) {  // the refused one may be closed already; its response can still be read
+    }
     return client.read(4096);
   };
   const std::string one = finish(first), other = finish(second);
