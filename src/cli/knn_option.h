@@ -8,13 +8,13 @@
 
 namespace lamina::cli {
 
-/// Options of commands that interpolate with neighbours: --knn and its parameters.
+/// Options of commands that interpolate predictions with neighbours (kNN-LM): --knn and its parameters.
 struct KnnChoice {
   std::string store;  ///< empty: no neighbours
   infer::KnnOptions options;
 
   void add_to(CLI::App& command);
-  /// The neighbours for a model; null without --knn.
+  /// Opens the neighbours for a model. Null without --knn.
   std::shared_ptr<const infer::KnnLm> open(const nn::Model& model) const;
 };
 
