@@ -63,6 +63,8 @@ std::pair<std::string, std::string> name_and_path(const std::string& argument) {
   }
   std::filesystem::path path = std::filesystem::path(argument).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
+  // "." and ".." have no name of their own.
+  if (path.empty() || path.filename() == "." || path.filename() == "..") path = std::filesystem::canonical(argument);
   return {path.filename().string(), argument};
 }
 
@@ -266,6 +268,7 @@ void run_server(ServeArguments arguments, const Ranks& ranks) {
   std::unique_ptr<AccessLog> log;
   if (!arguments.access_log.empty()) log = std::make_unique<AccessLog>(arguments.access_log);
   if (!arguments.max_body.empty()) arguments.server.max_body_bytes = bytes_from(arguments.max_body, "--max-body");
+  arguments.server.max_held_bytes = std::max(arguments.server.max_held_bytes, 2 * arguments.server.max_body_bytes);
   arguments.policy.hosts.push_back(arguments.server.host);
   const serve::Policy policy(arguments.policy, keys.get());
   std::unique_ptr<serve::Service> service;
@@ -281,18 +284,23 @@ void run_server(ServeArguments arguments, const Ranks& ranks) {
     service->begin_drain();
     if (!lost) say("finishing the requests in progress; a second signal ends them");
   };
+  serve::Server* running = nullptr;
   hooks.on_hangup = [&] {
     try {
       if (keys) keys->reload();
-      say(keys ? "API keys were read again" : "SIGHUP has no effect without --api-keys");
+      const bool tls = running->reload_certificate();
+      if (keys) say("API keys were read again");
+      if (tls) say("the certificate was read again");
+      if (!keys && !tls) say("SIGHUP has no effect without --api-keys or --cert");
     } catch (const Error& error) {
-      say(str(error.what(), "; the old keys stay valid"));
+      say(str(error.what(), "; the old one stays in use"));
     }
   };
   check_weights_of(arguments);
   // Listen first, so that a port in use is reported before the models are loaded.
   serve::Server server(
       arguments.server, policy, [&](auto exchange) { service->handle(exchange); }, hooks);
+  running = &server;
   const auto leader = ranks ? std::make_shared<infer::StepLeader>(ranks) : nullptr;
   const auto models = host_all(arguments, ranks, leader);
   std::string names;

@@ -19,10 +19,12 @@ class StopStrings {
   std::string finish();
   /// Whether a stop string was found. No text after it is shown.
   bool stopped() const { return stopped_; }
+  /// The stop string that was found; empty: none.
+  const std::string& found() const { return found_; }
 
  private:
   std::vector<std::string> stops_;
-  std::string held_;
+  std::string held_, found_;
   bool stopped_ = false;
 };
 

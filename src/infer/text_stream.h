@@ -23,6 +23,7 @@ class TextStream {
   std::string finish();
   /// Whether a stop string was generated.
   bool stopped() const { return stops_.stopped(); }
+  const std::string& found_stop() const { return stops_.found(); }
 
  private:
   text::StreamDecoder decoder_;

@@ -411,5 +411,25 @@ TEST(engine_observer, is_told_of_every_step_and_answer) {
   EXPECT_GE(*observer.answers[2].admitted, observer.answers[1].ended);  // one row
 }
 
+TEST(engine_thread, a_failure_of_any_kind_ends_only_the_answers_of_its_step) {
+  auto runner = std::make_unique<FakeRunner>(thread_model());
+  runner->fail_at = 2;
+  runner->fail = [] { throw std::bad_alloc(); };
+  EngineThread engine(std::move(runner), {.rows = 2});
+  Request request;
+  request.prompt = {1, 2, 3};
+  request.max_tokens = 8;
+  for (const Finish expected : {Finish::error, Finish::max_tokens}) {
+    const auto queue = engine.submit(request);
+    std::optional<Finish> finish;
+    while (!finish) {
+      const auto update = queue->pop(20);
+      ASSERT_TRUE(update);
+      finish = update->finish;
+    }
+    EXPECT_EQ(*finish, expected);
+  }
+}
+
 }  // namespace
 }  // namespace lamina::infer

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <set>
 #include <unordered_map>
 
@@ -133,7 +134,7 @@ class FakeRunner : public StepRunner {
                  "fake runner: a step of ", plan.rows.size(), " rows");
     if (fail_at == steps) {
       fail_at = -1;
-      throw Error("fake runner: failed as asked");
+      fail();
     }
     ++steps;
     most_tokens = std::max(most_tokens, plan.tokens());
@@ -167,6 +168,7 @@ class FakeRunner : public StepRunner {
   void clear_state(int32_t slot) override { states_.at(static_cast<size_t>(slot)) = {}; }
 
   int64_t steps = 0, most_tokens = 0, fail_at = -1;
+  std::function<void()> fail = [] { throw Error("fake runner: failed as asked"); };
 
  private:
   struct Cell {

@@ -218,6 +218,10 @@ TEST(StopStrings, NothingOfThemIsEverShown) {
   EXPECT_TRUE(filter.stopped());
   EXPECT_EQ(filter.push("more"), "");
   EXPECT_EQ(filter.finish(), "");
+  EXPECT_EQ(filter.found(), "stop");
+  StopStrings two({"b", "ab"});
+  two.push("xab");
+  EXPECT_EQ(two.found(), "ab") << "the first one in the text, not in the list";
   expect_error([] { StopStrings({""}); }, "empty");
 }
 

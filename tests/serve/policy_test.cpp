@@ -29,9 +29,18 @@ TEST(serve_policy, hosts) {
        {"localhost", "LOCALHOST:80", "127.0.0.1:8080", "[::1]:8080", "10.0.0.7", "models.example:1"}) {
     EXPECT_EQ(status_of(policy, {{"Host", host}}), 200) << host;
   }
-  for (const char* host : {"", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "[", ":80"}) {
+  EXPECT_EQ(status_of(policy, {}), 400);
+  EXPECT_EQ(status_of(policy, {{"Host", ""}}), 400);
+  EXPECT_EQ(status_of(policy, {{"Host", "localhost"}, {"host", "models.example"}}), 400);
+  for (const char* host : {"evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "[", ":80"}) {
     EXPECT_EQ(status_of(policy, {{"Host", host}}), 403) << host;
   }
+}
+
+TEST(serve_policy, compressed_bodies_are_refused) {
+  const Policy policy({}, nullptr);
+  EXPECT_EQ(status_of(policy, {{"Host", "localhost"}, {"Content-Encoding", "gzip"}}), 415);
+  EXPECT_EQ(status_of(policy, {{"Host", "localhost"}, {"Content-Encoding", "identity"}}), 200);
 }
 
 TEST(serve_policy, origins) {

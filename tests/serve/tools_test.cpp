@@ -57,6 +57,37 @@ TEST(serve_tools, streams_hold_back_what_may_be_a_call) {
   EXPECT_EQ(plain_prefix("a <"), 2U);
   EXPECT_EQ(plain_prefix("  {\"name\""), 0U);
   EXPECT_EQ(plain_prefix("  "), 0U);
+  EXPECT_EQ(plain_prefix("\n\n<tool_c"), 0U);
+  EXPECT_EQ(plain_prefix("\n\n<tool_call>{"), 0U);
+}
+
+/// An answer that arrives in pieces of any size is streamed as the text of the whole answer.
+TEST(serve_tools, the_streamed_text_is_the_text_without_calls) {
+  const std::string call = "<tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call>";
+  for (const char* choice : {"auto", "none", "required"}) {
+    const ToolUse use = two_tools(choice);
+    const std::vector<std::string> answers{call,
+                                           "\n\n" + call,
+                                           "I look. " + call + " Done.",
+                                           "a < b <tool_call",
+                                           call + call + "x",
+                                           "<tool_call>y" + call,
+                                           "{\"a\": 1} z",
+                                           "  plain",
+                                           "{\"name\": \"add\", \"arguments\": {}}"};
+    for (const std::string& answer : answers) {
+      const ParsedAnswer whole = parse_answer(answer, use);
+      for (size_t step = 1; step <= 7; ++step) {
+        std::string text;
+        size_t sent = 0;
+        for (size_t end = step; end < answer.size(); end += step) {
+          text += fresh_text(std::string_view(answer).substr(0, end), nullptr, use, sent);
+        }
+        text += fresh_text(answer, &whole, use, sent);
+        EXPECT_EQ(text, whole.text) << choice << ": " << answer;
+      }
+    }
+  }
 }
 
 TEST(serve_tools, a_required_call_has_the_schemas_of_all_tools) {

@@ -21,7 +21,9 @@ assert.equal(final.usage.output_tokens, whole.usage.output_tokens);
 const input_schema = { type: 'object', properties: { city: { enum: ['Paris', 'Rome'] } }, required: ['city'], additionalProperties: false };
 const tools = [{ name: 'weather', description: 'Weather of a city.', input_schema }];
 const request = { model, max_tokens: 200, messages, tools, tool_choice: { type: 'any' } };
-for (const answer of [await client.messages.create(request), await client.messages.stream(request).finalMessage()]) {
+const named = { ...request, tool_choice: { type: 'tool', name: 'weather' } };  // streamed as it is written
+for (const answer of [await client.messages.create(request), await client.messages.stream(request).finalMessage(),
+  await client.messages.stream(named).finalMessage()]) {
   assert.equal(answer.stop_reason, 'tool_use');
   const call = answer.content.find((block) => block.type === 'tool_use');
   assert.equal(call.name, 'weather');

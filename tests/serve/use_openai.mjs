@@ -39,6 +39,14 @@ const call = called.choices[0].message.tool_calls[0];
 assert.equal(call.function.name, 'weather');
 assert.ok(['Paris', 'Rome'].includes(JSON.parse(call.function.arguments).city));
 
+const named = {
+  model, messages, max_completion_tokens: 200, seed: 1, tool_choice: { type: 'function', function: { name: 'weather' } },
+  tools: [{ type: 'function', function: { name: 'weather', parameters } }],
+};
+const streamedCall = (await chat.completions.stream(named).finalChatCompletion()).choices[0].message.tool_calls[0].function;
+assert.equal(streamedCall.name, 'weather');
+assert.equal(streamedCall.arguments, (await client.chat.completions.create(named)).choices[0].message.tool_calls[0].function.arguments);
+
 const shaped = await client.chat.completions.create({
   model, messages, max_completion_tokens: 200, seed: 1,
   response_format: { type: 'json_schema', json_schema: { name: 'place', strict: true, schema: parameters } },
@@ -71,6 +79,18 @@ const used = await client.responses.create({
   tools: [{ type: 'function', name: 'weather', parameters, strict: true }],
 });
 assert.equal(used.output[0].name, 'weather');
+const calling = await client.responses.create({
+  model, input: 'Weather?', max_output_tokens: 200, seed: 1, tool_choice: { type: 'function', name: 'weather' }, stream: true,
+  tools: [{ type: 'function', name: 'weather', parameters, strict: true }],
+});
+let pieces = '';
+let ended = null;
+for await (const event of calling) {
+  if (event.type === 'response.function_call_arguments.delta') pieces += event.delta;
+  if (event.type === 'response.completed') ended = event.response;
+}
+assert.equal(ended.output[0].arguments, pieces);
+assert.ok(['Paris', 'Rome'].includes(JSON.parse(pieces).city));
 await (client.responses.delete ?? client.responses.del).call(client.responses, first.id);
 await assert.rejects(client.responses.retrieve(first.id), OpenAI.NotFoundError);
 
@@ -82,6 +102,10 @@ for await (const chunk of long) {
 await assert.rejects(client.chat.completions.create({ model, messages, temperature: 9 }), (error) => {
   assert.ok(error instanceof OpenAI.BadRequestError);
   assert.equal(error.param, 'temperature');
+  return true;
+});
+await assert.rejects(client.chat.completions.create({ model, messages: [{ role: 'user', content: 'word '.repeat(3000) }] }), (error) => {
+  assert.equal(error.code, 'context_length_exceeded');
   return true;
 });
 await assert.rejects(client.chat.completions.create({ model: 'none', messages }), OpenAI.NotFoundError);

@@ -5,6 +5,11 @@ const checkCompare = async ({page, expect, shot}) => {
   await page.keyboard.press("Alt+Digit2");
   const models = await page.getByLabel("Model A").locator("option").allInnerTexts();
   expect(models.length === 2, `compare: ${models.length} models`);
+  for (const name of ["Completion", "Chat"]) {
+    const button = page.locator(".compare-view").getByRole("button", {name, exact: true});
+    await button.click();
+    expect(await soon(async () => await button.getAttribute("aria-pressed") === "true"), `compare: ${name} is not chosen, or another view opened`);
+  }
   const run = async () => {
     await page.fill("#compare-prompt", "Shall I compare thee");
     await page.getByRole("button", {name: "Run both"}).click();
@@ -55,6 +60,16 @@ const checkInspect = async ({page, expect, shot}) => {
   await shot(page, "inspect");
 };
 
+const checkTabs = async ({page, expect}) => {
+  await page.locator("#tab-server").focus();
+  const chosen = () => page.evaluate(() => `${document.activeElement.id} ${document.querySelector(".tabs [aria-selected=true]").id}`);
+  for (const [key, name] of [["ArrowRight", "chat"], ["ArrowLeft", "server"], ["Home", "chat"], ["ArrowRight", "compare"]]) {
+    await page.keyboard.press(key);
+    expect(await soon(async () => await chosen() === `tab-${name} tab-${name}`), `tabs: ${key} leads to ${await chosen()}`);
+  }
+  await page.keyboard.press("Alt+Digit1");
+};
+
 const checkServer = async ({page, expect, shot}) => {
   await page.keyboard.press("Alt+Digit4");
   await page.waitForSelector(".engine .row-grid i");
@@ -69,4 +84,6 @@ export const checkViews = async (tools) => {
   await checkCompare(tools);
   await checkInspect(tools);
   await checkServer(tools);
+  await tools.page.keyboard.press("Alt+Digit4");
+  await checkTabs(tools);
 };

@@ -40,7 +40,10 @@ std::optional<Finish> Answer::accept(ScoredToken token, Update& update) {
   update.tokens.push_back(std::move(token));
   if (text) {
     update.text += text->push(id);
-    if (text->stopped()) return Finish::stop_string;
+    if (text->stopped()) {
+      update.stop = text->found_stop();
+      return Finish::stop_string;
+    }
   }
   if (before + 1 >= r.max_tokens) return Finish::max_tokens;
   if (prompt_length + before + 1 >= active->max_length) return Finish::context;

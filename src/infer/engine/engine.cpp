@@ -226,7 +226,7 @@ bool Engine::Impl::step() {
     }
     wait();
     return true;
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // also for example std::bad_alloc: other requests go on
     fail(error.what());
     throw;
   }

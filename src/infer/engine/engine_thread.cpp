@@ -29,6 +29,7 @@ bool UpdateQueue::push(const Update& update) {
     append_to(same->prompt, update.prompt);
     same->text += update.text;
     same->finish = update.finish;
+    same->stop = update.stop;
     same->error = update.error;
     same->cached_tokens = update.cached_tokens;
     same->request_done = update.request_done;
@@ -166,7 +167,7 @@ bool EngineThread::take_inbox(bool idle) {
   for (Submission& submission : submissions) {
     try {
       engine_.submit(std::move(submission.request), submission.listener, submission.id);
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       Update update;
       update.request = submission.id;
       update.finish = Finish::error;
@@ -185,7 +186,7 @@ void EngineThread::run() {
     run_task();
     try {
       idle = !engine_.step();
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       idle = false;  // the listeners know about the error; waiting answers continue
     }
   }

@@ -57,6 +57,7 @@ struct Update {
   std::string text;                 ///< text that is final now, if requested
   std::vector<ScoredToken> prompt;  ///< scores of the prompt, delivered once, with answer 0
   std::optional<Finish> finish;     ///< set if the answer ended
+  std::string stop;                 ///< the stop string that was found, if finish is Finish::stop_string
   std::string error;                ///< error message, if finish is Finish::error
   int64_t cached_tokens = 0;        ///< prompt tokens found in the prefix cache, with `finish`
   bool request_done = false;        ///< whether this was the request's last answer to end

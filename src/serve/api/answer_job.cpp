@@ -1,6 +1,7 @@
 #include "lamina/serve/api/answer_job.h"
 
 #include <ctime>
+#include <utility>
 
 #include "lamina/serve/http/policy.h"
 
@@ -32,7 +33,21 @@ void AnswerJob::read_stream_fields(Fields& fields) {
   inner.finish();
 }
 
-void AnswerJob::submit() {
+void AnswerJob::check_lengths(const std::string& param) const {
+  const int64_t context = model->backend->shape().context;
+  const int64_t most = request.max_tokens > 0 ? context - 1 : context + 1;  // of a prompt; see infer::check_request
+  for (const auto& prompt : prompts) {
+    const auto length = static_cast<int64_t>(prompt.size());
+    if (length <= most) continue;
+    throw ApiError(400,
+                   str(param, ": ", length, " tokens; the context of ", model->id, " holds ", context,
+                       " with the answer: shorten the prompt"),
+                   param, "context_length_exceeded");
+  }
+}
+
+void AnswerJob::submit(const std::string& param) {
+  check_lengths(param);
   choices.resize(prompts.size() * static_cast<size_t>(request.n));
   for (const auto& prompt : prompts) prompt_tokens += static_cast<int64_t>(prompt.size());
   exchange->on_close([self = shared_from_this()] { self->on_client_gone(); });
@@ -82,6 +97,7 @@ void AnswerJob::on_update(size_t prompt, infer::Update update) {
   if (!update.prompt.empty()) choice.prompt_scores = update.prompt;
   if (update.finish) {
     choice.finish = update.finish;
+    choice.stop = update.stop;
     if (update.answer == 0) cached_tokens += update.cached_tokens;
     ++finished_;
   }
@@ -114,7 +130,7 @@ void AnswerJob::cancel_answers() {
 
 void AnswerJob::on_client_gone() {
   cancelled_ = true;
-  ended_ = true;
+  if (!std::exchange(ended_, true)) abandoned("");
   for (const infer::RequestId one : ids_) model->backend->cancel(one);
 }
 
@@ -122,6 +138,7 @@ void AnswerJob::fail(const std::string& message) {
   ended_ = true;
   cancelled_ = true;
   for (const infer::RequestId one : ids_) model->backend->cancel(one);
+  abandoned(message);
   const HttpResponse response = error_response(500, message);
   if (stream) {
     exchange->write(error_event(response.body));

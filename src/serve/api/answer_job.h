@@ -21,6 +21,7 @@ struct Choice {
   std::vector<infer::ScoredToken> tokens;
   std::vector<infer::ScoredToken> prompt_scores;
   std::optional<infer::Finish> finish;
+  std::string stop;       ///< the stop string that ended it
   double last_token = 0;  ///< seconds after the request's arrival; 0: no token yet
 };
 
@@ -33,8 +34,9 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   AnswerJob(const AnswerJob&) = delete;
   AnswerJob& operator=(const AnswerJob&) = delete;
 
-  /// Throws ApiError and QueueFull. After an exception none of the prompts is running.
-  void submit();
+  /// `param` is the field of the prompt, for errors. Throws ApiError and QueueFull. After an exception none of the
+  /// prompts is running.
+  void submit(const std::string& param);
   /// Ends the answers early; the response holds the text generated so far. Thread-safe.
   void cancel_answers();
 
@@ -61,6 +63,8 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   /// The chunk before the end of a stream, if the client asked for usage.
   virtual Json usage_chunk() const { return nullptr; }
   virtual Json body() = 0;
+  /// The client has gone (`error` is empty) or the engine failed; there will be no body and no more events.
+  virtual void abandoned(const std::string& /*error*/) {}
 
   std::shared_ptr<Exchange> exchange;
   std::shared_ptr<ServedModel> model;
@@ -76,6 +80,7 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   int64_t prompt_tokens = 0, cached_tokens = 0, answer_tokens = 0;
 
  private:
+  void check_lengths(const std::string& param) const;
   void on_submitted(std::vector<infer::RequestId> ids);
   void on_update(size_t prompt, infer::Update update);
   void record_times(Choice& choice, const infer::Update& update);

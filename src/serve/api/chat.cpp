@@ -32,6 +32,7 @@ class ChatJob final : public AnswerJob {
   void read_amounts(Fields& fields);
   void read_response_format(Fields& fields);
   void write_delta(int64_t index, Json delta, Json logprobs, Json finish, const Json& token_ids);
+  void stream_forced_call(int64_t index, const infer::Update& update, Json logprobs, const Json& ids);
   Json calls_json(const std::vector<ToolCall>& calls, int64_t index, bool with_index) const;
   std::string_view finish_reason(const Choice& choice, bool calls) const;
   Json head(const char* object) const {
@@ -125,7 +126,11 @@ void ChatJob::write_delta(int64_t index, Json delta, Json logprobs, Json finish,
 
 void ChatJob::stream_start() {
   for (int64_t i = 0; i < request.n; ++i) {
-    write_delta(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr, nullptr);
+    const bool forced = !tools_.forced.empty();
+    write_delta(i, {{"role", "assistant"}, {"content", forced ? Json(nullptr) : Json("")}}, nullptr, nullptr, nullptr);
+    if (!forced) continue;
+    const Json calls = calls_json({ToolCall{tools_.forced, ""}}, i, true);
+    write_delta(i, {{"tool_calls", calls}}, nullptr, nullptr, nullptr);
   }
 }
 
@@ -136,17 +141,10 @@ void ChatJob::stream_update(int64_t index, const infer::Update& update) {
   if (logprobs_ && !update.tokens.empty()) logprobs = chat_logprobs(*model, streamed.last, update.tokens, return_ids_);
   if (!update.tokens.empty()) streamed.last = update.tokens.back().id;
   const Json ids = return_ids_ ? ids_of(update.tokens) : Json(nullptr);
-  // Text that may belong to a tool call is held back until the answer ends.
-  size_t end = choice.text.size();
-  if (tools_.choice == ToolUse::Choice::automatic) end = plain_prefix(choice.text);
-  if (tools_.choice == ToolUse::Choice::required) end = 0;
+  if (!tools_.forced.empty()) return stream_forced_call(index, update, std::move(logprobs), ids);
   ParsedAnswer parsed;
-  if (update.finish) {
-    parsed = parse_answer(choice.text, tools_);
-    if (parsed.calls.empty()) end = choice.text.size();
-  }
-  const std::string text = end > streamed.sent ? choice.text.substr(streamed.sent, end - streamed.sent) : "";
-  streamed.sent = std::max(streamed.sent, end);
+  if (update.finish) parsed = parse_answer(choice.text, tools_);
+  const std::string text = fresh_text(choice.text, update.finish ? &parsed : nullptr, tools_, streamed.sent);
   if (!text.empty() && logprobs.is_null() && !return_ids_) {  // common case: no JSON tree
     write_choice("{\"index\":" + std::to_string(index) + ",\"delta\":{\"content\":" + dump(text) +
                  "},\"logprobs\":null,\"finish_reason\":null}");
@@ -158,6 +156,16 @@ void ChatJob::stream_update(int64_t index, const infer::Update& update) {
     write_delta(index, {{"tool_calls", calls_json(parsed.calls, index, true)}}, nullptr, nullptr, nullptr);
   }
   write_delta(index, Json::object(), nullptr, finish_reason(choice, !parsed.calls.empty()), nullptr);
+}
+
+/// The text of the answer is the arguments of a call, so they are streamed as they come.
+void ChatJob::stream_forced_call(int64_t index, const infer::Update& update, Json logprobs, const Json& ids) {
+  if (!update.text.empty() || !logprobs.is_null() || (return_ids_ && !update.tokens.empty())) {
+    const Json call{{"index", 0}, {"function", {{"arguments", update.text}}}};
+    write_delta(index, {{"tool_calls", Json::array({call})}}, std::move(logprobs), nullptr, ids);
+  }
+  if (!update.finish) return;
+  write_delta(index, Json::object(), nullptr, finish_reason(choices[static_cast<size_t>(index)], true), nullptr);
 }
 
 Json ChatJob::calls_json(const std::vector<ToolCall>& calls, int64_t index, bool with_index) const {
@@ -232,7 +240,7 @@ void run_chat(const Json& body, const std::shared_ptr<Exchange>& exchange, const
               Metrics& metrics) {
   auto job = std::make_shared<ChatJob>(exchange, model, metrics);
   job->read(body);
-  job->submit();
+  job->submit("messages");
 }
 
 }  // namespace lamina::serve

@@ -65,6 +65,7 @@ Json read_message(const Json& json, const std::string& path) {
   Json message{{"role", role}};
   const Json* content = fields.find("content");
   const Json* calls = fields.find("tool_calls");
+  if (calls && calls->is_array() && calls->empty()) calls = nullptr;  // templates may ask only whether it is there
   if (calls && role != "assistant") fields.fail("tool_calls", str("of a message with role ", role));
   if (!content && !calls) fields.fail("content", "is missing; expected a string or a list of text parts");
   message["content"] = content ? read_content(*content, fields.path_of("content")) : Json("");

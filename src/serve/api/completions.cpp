@@ -284,7 +284,7 @@ void run_completion(const Json& body, const std::shared_ptr<Exchange>& exchange,
                     const std::shared_ptr<ServedModel>& model, Metrics& metrics) {
   auto job = std::make_shared<CompletionJob>(exchange, model, metrics);
   job->read(body);
-  job->submit();
+  job->submit("prompt");
 }
 
 }  // namespace lamina::serve

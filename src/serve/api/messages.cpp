@@ -1,5 +1,6 @@
 #include "lamina/serve/api/messages.h"
 
+#include <algorithm>
 #include <random>
 
 #include "lamina/base/json.h"
@@ -53,9 +54,11 @@ void add_turn(const Json& turn, const std::string& path, Json& messages) {
       text += block.text("text");
     } else if (type == "tool_use" && role == "assistant") {
       const Json* input = block.find("input");
-      calls.push_back({{"id", block.text("id")},
-                       {"type", "function"},
-                       {"function", {{"name", block.text("name")}, {"arguments", input ? *input : Json::object()}}}});
+      if (input && !input->is_object()) block.fail("input", str(brief(*input), "; expected an object"));
+      calls.push_back(
+          {{"id", block.text("id")},
+           {"type", "function"},
+           {"function", {{"name", read_function_name(block)}, {"arguments", input ? *input : Json::object()}}}});
     } else if (type == "tool_result" && role == "user") {
       const Json* result = block.find("content");
       block.flag("is_error", false);
@@ -96,8 +99,10 @@ ToolUse read_message_tools(Fields& fields) {
     for (size_t i = 0; i < tools->size(); ++i) {
       Fields tool((*tools)[i], str("tools[", i, "]"));
       if (tool.text("type", "custom") != "custom") tool.fail("type", "is not supported; expected custom");
-      Json function{{"name", tool.text("name")}, {"description", tool.text("description")}};
-      if (const Json* schema = tool.find("input_schema")) function["parameters"] = *schema;
+      Json function{{"name", read_function_name(tool)}, {"description", tool.text("description")}};
+      const Json* schema = tool.find("input_schema");
+      if (schema && !schema->is_object()) tool.fail("input_schema", "expected a JSON schema");
+      if (schema) function["parameters"] = *schema;
       tool.ignore({"cache_control"});
       tool.finish();
       body["tools"].push_back({{"type", "function"}, {"function", std::move(function)}});
@@ -147,7 +152,12 @@ class MessageJob final : public AnswerJob {
     event.update(data);
     exchange->write("event: " + type + "\ndata: " + dump(event) + "\n\n");
   }
-  void write_block(Json begin, Json delta);
+  void open_block(Json begin);
+  void write_delta(Json delta);
+  void close_block();
+  Json call_begin(const std::string& name, size_t call) const {
+    return {{"type", "tool_use"}, {"id", call_id(call)}, {"name", name}, {"input", Json::object()}};
+  }
   Json message_usage() const {
     return {{"input_tokens", prompt_tokens - cached_tokens},
             {"cache_creation_input_tokens", 0},
@@ -160,7 +170,7 @@ class MessageJob final : public AnswerJob {
   ToolUse tools_;
   std::vector<std::string> stops_;
   size_t sent_ = 0;
-  bool text_open_ = false;
+  bool block_open_ = false;
   int64_t block_ = 0;
 };
 
@@ -176,10 +186,7 @@ void MessageJob::read(const Json& json) {
   request.sampler.top_k = fields.integer("top_k", 0, 0, model->backend->shape().vocab_size);
   std::random_device random;
   request.sampler.seed = (uint64_t{random()} << 32) ^ random();
-  stops_ = fields.texts("stop_sequences", kMaxStops);
-  for (const std::string& stop : stops_) {
-    if (stop.empty()) fields.fail("stop_sequences", "holds an empty string");
-  }
+  stops_ = read_stops(fields, "stop_sequences");
   request.stop_strings = stops_;
   for (const std::string& stop : model->chat_template->stop_strings()) request.stop_strings.push_back(stop);
   request.stop_tokens = model->stop_tokens;
@@ -199,10 +206,9 @@ Json MessageJob::stop_fields(bool calls) const {
     stop["stop_reason"] = "max_tokens";
   } else if (calls) {
     stop["stop_reason"] = "tool_use";
-  } else if (finish == infer::Finish::stop_string && !stops_.empty()) {
-    stop["stop_reason"] = "stop_sequence";
-    // The engine does not report which stop string matched. With a single one, it is certain.
-    if (request.stop_strings.size() == 1) stop["stop_sequence"] = stops_.front();
+  } else if (std::find(stops_.begin(), stops_.end(), choices.front().stop) != stops_.end()) {
+    stop["stop_reason"] = "stop_sequence";  // not a stop string of the chat template
+    stop["stop_sequence"] = choices.front().stop;
   }
   return stop;
 }
@@ -217,38 +223,41 @@ void MessageJob::stream_start() {
                                   {"stop_reason", nullptr},
                                   {"stop_sequence", nullptr},
                                   {"usage", message_usage()}}}});
+  // The text of the answer is the arguments of the call, so they are streamed as they come.
+  if (!tools_.forced.empty()) open_block(call_begin(tools_.forced, 0));
 }
 
-void MessageJob::write_block(Json begin, Json delta) {
+void MessageJob::open_block(Json begin) {
   write_named("content_block_start", {{"index", block_}, {"content_block", std::move(begin)}});
+  block_open_ = true;
+}
+
+void MessageJob::write_delta(Json delta) {
   write_named("content_block_delta", {{"index", block_}, {"delta", std::move(delta)}});
+}
+
+void MessageJob::close_block() {
   write_named("content_block_stop", {{"index", block_++}});
+  block_open_ = false;
 }
 
 void MessageJob::stream_update(int64_t /*index*/, const infer::Update& update) {
-  const std::string& text = choices.front().text;
-  size_t end = text.size();
-  if (tools_.choice == ToolUse::Choice::automatic) end = plain_prefix(text);
-  if (tools_.choice == ToolUse::Choice::required) end = 0;
+  const bool forced = !tools_.forced.empty();
   ParsedAnswer parsed;
-  if (update.finish) {
-    parsed = parse_answer(text, tools_);
-    if (parsed.calls.empty()) end = text.size();
-  }
-  if (end > sent_) {
-    if (!text_open_) {
-      write_named("content_block_start", {{"index", block_}, {"content_block", {{"type", "text"}, {"text", ""}}}});
-    }
-    text_open_ = true;
-    write_named("content_block_delta",
-                {{"index", block_}, {"delta", {{"type", "text_delta"}, {"text", text.substr(sent_, end - sent_)}}}});
-    sent_ = end;
+  if (update.finish) parsed = parse_answer(choices.front().text, tools_);
+  const std::string text =
+      forced ? update.text : fresh_text(choices.front().text, update.finish ? &parsed : nullptr, tools_, sent_);
+  if (!text.empty()) {
+    if (!block_open_) open_block({{"type", "text"}, {"text", ""}});
+    write_delta(forced ? Json{{"type", "input_json_delta"}, {"partial_json", text}}
+                       : Json{{"type", "text_delta"}, {"text", text}});
   }
   if (!update.finish) return;
-  if (text_open_) write_named("content_block_stop", {{"index", block_++}});
-  for (size_t i = 0; i < parsed.calls.size(); ++i) {
-    write_block({{"type", "tool_use"}, {"id", call_id(i)}, {"name", parsed.calls[i].name}, {"input", Json::object()}},
-                {{"type", "input_json_delta"}, {"partial_json", parsed.calls[i].arguments}});
+  if (block_open_) close_block();
+  for (size_t i = 0; i < parsed.calls.size() && !forced; ++i) {
+    open_block(call_begin(parsed.calls[i].name, i));
+    write_delta({{"type", "input_json_delta"}, {"partial_json", parsed.calls[i].arguments}});
+    close_block();
   }
   write_named("message_delta", {{"delta", stop_fields(!parsed.calls.empty())}, {"usage", message_usage()}});
 }
@@ -277,7 +286,7 @@ void run_messages(const Json& body, const std::shared_ptr<Exchange>& exchange,
                   const std::shared_ptr<ServedModel>& model, Metrics& metrics) {
   auto job = std::make_shared<MessageJob>(exchange, model, metrics);
   job->read(body);
-  job->submit();
+  job->submit("messages");
 }
 
 int64_t count_message_tokens(const Json& body, const ServedModel& model) {

@@ -60,6 +60,13 @@ constexpr EngineMetric kEngineMetrics[] = {
      [](const infer::EngineStats& s) { return static_cast<double>(s.draft_steps); }},
 };
 
+/// A stream's six digits would round sums of weeks to whole seconds.
+std::string exact(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.15g", value);
+  return text;
+}
+
 /// A model's name as a Prometheus label value, with quotes, backslashes and line breaks escaped.
 std::string model_label(const std::string& model) {
   std::string value;
@@ -91,7 +98,7 @@ std::string Histogram::text(const std::string& name, const std::string& labels) 
   }
   sum += counts_.back();
   out += str(name, "_bucket{", labels, ",le=\"+Inf\"} ", sum, "\n");
-  return out + str(name, "_sum{", labels, "} ", sum_, "\n", name, "_count{", labels, "} ", sum, "\n");
+  return out + str(name, "_sum{", labels, "} ", exact(sum_), "\n", name, "_count{", labels, "} ", sum, "\n");
 }
 
 void Metrics::count_response(int status) {
@@ -119,9 +126,7 @@ std::string Metrics::text(const EngineList& engines) const {
   for (const EngineMetric& metric : kEngineMetrics) {
     out += heading(metric.name, metric.type, metric.help);
     for (const EngineReport& engine : engines) {
-      char value[40];
-      std::snprintf(value, sizeof value, "%.15g", metric.value(engine.stats));
-      out += str(metric.name, "{", model_label(engine.model), "} ", value, "\n");
+      out += str(metric.name, "{", model_label(engine.model), "} ", exact(metric.value(engine.stats)), "\n");
     }
   }
   const std::lock_guard lock(mutex_);
@@ -131,7 +136,11 @@ std::string Metrics::text(const EngineList& engines) const {
   }
   const auto add = [&](const char* name, const char* help, Histogram Latency::*member) {
     out += heading(name, "histogram", help);
-    for (const auto& [model, latency] : latencies_) out += (latency.*member).text(name, model_label(model));
+    for (const EngineReport& engine : engines) {  // also before the first request: rates need a start
+      const auto found = latencies_.find(engine.model);
+      const Latency latency = found == latencies_.end() ? Latency{} : found->second;
+      out += (latency.*member).text(name, model_label(engine.model));
+    }
   };
   add("lamina_time_to_first_token_seconds", "From the request's arrival to its first token.", &Latency::first_token);
   add("lamina_inter_token_seconds", "Between the tokens of an answer.", &Latency::next_token);

@@ -78,12 +78,7 @@ void read_sampling(Fields& fields, const ServedModel& model, infer::Request& req
     if (id < 0 || id >= vocab) fields.fail("stop_token_ids", str(id, "; expected token ids below ", vocab));
     request.stop_tokens.push_back(static_cast<text::TokenId>(id));
   }
-  for (std::string& stop : fields.texts("stop", kMaxStops)) {
-    if (stop.empty() || stop.size() > kMaxStopBytes) {
-      fields.fail("stop", str("a stop string of ", stop.size(), " bytes; expected 1 to ", kMaxStopBytes));
-    }
-    request.stop_strings.push_back(std::move(stop));
-  }
+  request.stop_strings = read_stops(fields, "stop");
   if (!request.stop_strings.empty()) tokenizer_of(model);
   request.ignore_eos = fields.flag("ignore_eos", false);
   request.n = fields.integer("n", 1, 1, kMaxChoices);
@@ -95,6 +90,16 @@ void read_sampling(Fields& fields, const ServedModel& model, infer::Request& req
   fields.flag("store", false);
   const std::string tier = fields.text("service_tier", "auto");
   if (tier != "auto" && tier != "default") fields.fail("service_tier", str("'", tier, "'; expected auto or default"));
+}
+
+std::vector<std::string> read_stops(Fields& fields, const char* name) {
+  std::vector<std::string> stops = fields.texts(name, kMaxStops);
+  for (const std::string& stop : stops) {
+    if (stop.empty() || stop.size() > kMaxStopBytes) {
+      fields.fail(name, str("a stop string of ", stop.size(), " bytes; expected 1 to ", kMaxStopBytes));
+    }
+  }
+  return stops;
 }
 
 const text::Tokenizer& tokenizer_of(const ServedModel& model) {
@@ -162,6 +167,8 @@ Json completion_logprobs(const ServedModel& model, std::optional<text::TokenId> 
     values.push_back(unscored ? Json(nullptr) : Json(json_logprob(token.logprob)));
     Json top = Json::object();
     for (const auto& [id, logprob] : token.top) top[token_text(model, previous, id)] = json_logprob(logprob);
+    if (!token.top.empty())
+      top.emplace(names.back().get<std::string>(), json_logprob(token.logprob));  // as OpenAI: always the token itself
     tops.push_back(unscored ? Json(nullptr) : std::move(top));
     offsets.push_back(offset);
     for (const char c : bytes) offset += (static_cast<unsigned char>(c) & 0xC0U) != 0x80U ? 1 : 0;

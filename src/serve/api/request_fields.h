@@ -10,6 +10,8 @@ constexpr size_t kMaxStops = 16;
 
 /// Reads the sampling fields that completions and chat completions share into `request`.
 void read_sampling(Fields& fields, const ServedModel& model, infer::Request& request);
+/// Stop strings, checked.
+std::vector<std::string> read_stops(Fields& fields, const char* name);
 
 /// Encodes a prompt, with BOS if the tokenizer has one. If a character has no token, throws an ApiError that names the
 /// field `param`.

@@ -1,5 +1,7 @@
 #include "lamina/serve/api/response_input.h"
 
+#include "lamina/base/json.h"
+
 namespace lamina::serve {
 namespace {
 
@@ -28,6 +30,9 @@ std::string item_text(const Json& content, const std::string& path) {
 
 void add_message(Fields& item, Json& messages) {
   const std::string role = item.text("role");
+  if (role != "system" && role != "developer" && role != "user" && role != "assistant") {
+    item.fail("role", str("'", role.substr(0, 40), "'; expected system, developer, user or assistant"));
+  }
   const Json* content = item.find("content");
   if (!content) item.fail("content", "is missing; expected a string or a list of text parts");
   messages.push_back({{"role", role}, {"content", item_text(*content, item.path_of("content"))}});
@@ -37,7 +42,10 @@ void add_message(Fields& item, Json& messages) {
 void add_call(Fields& item, Json& messages) {
   Json call{{"id", item.text("call_id")},
             {"type", "function"},
-            {"function", {{"name", item.text("name")}, {"arguments", item.text("arguments", "{}")}}}};
+            {"function", {{"name", read_function_name(item)}, {"arguments", item.text("arguments", "{}")}}}};
+  if (!try_parse_json<Json>(item.text("arguments", "{}"))) {
+    item.fail("arguments", "is not valid JSON; send the arguments as the function call had them");
+  }
   if (messages.empty() || messages.back()["role"] != "assistant") {
     messages.push_back({{"role", "assistant"}, {"content", ""}});
   }
@@ -91,11 +99,13 @@ ToolUse read_response_tools(Fields& fields) {
     for (size_t i = 0; i < tools->size(); ++i) {
       Fields tool((*tools)[i], str("tools[", i, "]"));
       if (tool.text("type") != "function") tool.fail("type", "is not supported; expected function");
-      Json function{{"name", tool.text("name")}};
+      Json function{{"name", read_function_name(tool)}};
       const std::string about = tool.text("description");
       if (!about.empty()) function["description"] = about;
       tool.flag("strict", true);
-      if (const Json* schema = tool.find("parameters")) function["parameters"] = *schema;
+      const Json* schema = tool.find("parameters");
+      if (schema && !schema->is_object()) tool.fail("parameters", "expected a JSON schema");
+      if (schema) function["parameters"] = *schema;
       tool.finish();
       body["tools"].push_back({{"type", "function"}, {"function", std::move(function)}});
     }

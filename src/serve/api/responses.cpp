@@ -1,6 +1,7 @@
 #include "lamina/serve/api/responses.h"
 
 #include <random>
+#include <utility>
 
 #include "lamina/serve/api/answer_format.h"
 #include "lamina/serve/api/chat.h"
@@ -53,7 +54,11 @@ class ResponseJob final : public AnswerJob {
   void write_part(const char* type, const Json& more);
   void write_text(const std::string& text);
   void end_text();
-  void write_call(size_t index);
+  void open_call(size_t index);
+  void write_arguments(size_t index, const std::string& text);
+  void close_call(size_t index);
+  std::string call_id(const char* kind, size_t index) const { return str(kind, "_", id, "_", index); }
+  int64_t call_place(size_t index) const { return static_cast<int64_t>(index) + (text_open_ ? 1 : 0); }
   std::string response_id() const { return "resp_" + id; }
   std::string status() const;
   Json message_item(const std::string& text, const char* status) const;
@@ -62,6 +67,7 @@ class ResponseJob final : public AnswerJob {
   Json output() const;
   Json response(const std::string& status) const;
   void store_result();
+  void abandoned(const std::string& error) override;
 
   std::shared_ptr<ResponseStore> store_;
   bool stores_ = true;
@@ -75,6 +81,7 @@ class ResponseJob final : public AnswerJob {
   int64_t sequence_ = 0;
   size_t sent_ = 0;
   bool text_open_ = false;
+  Json fresh_logprobs_ = Json::array();  ///< of tokens whose text was not sent yet
 };
 
 void ResponseJob::read_conversation(Fields& fields) {
@@ -193,8 +200,8 @@ Json ResponseJob::message_item(const std::string& text, const char* status) cons
 
 Json ResponseJob::call_item(size_t index, const char* status, bool with_arguments) const {
   return {{"type", "function_call"},
-          {"id", str("fc_", id, "_", index)},
-          {"call_id", str("call_", id, "_", index)},
+          {"id", call_id("fc", index)},
+          {"call_id", call_id("call", index)},
           {"name", parsed_.calls[index].name},
           {"arguments", with_arguments ? parsed_.calls[index].arguments : ""},
           {"status", status}};
@@ -254,6 +261,15 @@ void ResponseJob::store_result() {
   store_->update(response_id(), {response(status()), std::move(conversation), {}});
 }
 
+/// A response without an answer, for those who read it by its id.
+void ResponseJob::abandoned(const std::string& error) {
+  if (!stores_) return;
+  Json json = response("in_progress");
+  json["status"] = error.empty() ? "cancelled" : "failed";
+  if (!error.empty()) json["error"] = {{"code", "server_error"}, {"message", error}};
+  store_->update(response_id(), {std::move(json), conversation_, {}});
+}
+
 void ResponseJob::write_named(const std::string& type, Json data) {
   Json event{{"type", type}, {"sequence_number", sequence_++}};
   event.update(data);
@@ -263,6 +279,9 @@ void ResponseJob::write_named(const std::string& type, Json data) {
 void ResponseJob::stream_start() {
   write_named("response.created", {{"response", response("in_progress")}});
   write_named("response.in_progress", {{"response", response("in_progress")}});
+  if (tools_.forced.empty()) return;
+  parsed_.calls = {ToolCall{tools_.forced, ""}};  // its arguments are streamed as they come
+  open_call(0);
 }
 
 /// Writes an event about the text of the message. The message is always the first output item.
@@ -279,7 +298,9 @@ void ResponseJob::write_text(const std::string& text) {
     write_part("response.content_part.added", {{"part", std::move(part)}});
     text_open_ = true;
   }
-  if (!text.empty()) write_part("response.output_text.delta", {{"delta", text}, {"logprobs", Json::array()}});
+  if (text.empty()) return;
+  write_part("response.output_text.delta",
+             {{"delta", text}, {"logprobs", std::exchange(fresh_logprobs_, Json::array())}});
 }
 
 void ResponseJob::end_text() {
@@ -290,13 +311,19 @@ void ResponseJob::end_text() {
   write_named("response.output_item.done", {{"output_index", 0}, {"item", output().front()}});
 }
 
-void ResponseJob::write_call(size_t index) {
-  const int64_t place = static_cast<int64_t>(index) + (text_open_ ? 1 : 0);
-  const Json item = call_item(index, "completed", true);
+void ResponseJob::open_call(size_t index) {
   write_named("response.output_item.added",
-              {{"output_index", place}, {"item", call_item(index, "in_progress", false)}});
+              {{"output_index", call_place(index)}, {"item", call_item(index, "in_progress", false)}});
+}
+
+void ResponseJob::write_arguments(size_t index, const std::string& text) {
   write_named("response.function_call_arguments.delta",
-              {{"item_id", item["id"]}, {"output_index", place}, {"delta", item["arguments"]}});
+              {{"item_id", call_id("fc", index)}, {"output_index", call_place(index)}, {"delta", text}});
+}
+
+void ResponseJob::close_call(size_t index) {
+  const int64_t place = call_place(index);
+  const Json item = call_item(index, status() == "completed" ? "completed" : "incomplete", true);
   write_named(
       "response.function_call_arguments.done",
       {{"item_id", item["id"]}, {"output_index", place}, {"name", item["name"]}, {"arguments", item["arguments"]}});
@@ -304,22 +331,30 @@ void ResponseJob::write_call(size_t index) {
 }
 
 void ResponseJob::stream_update(int64_t /*index*/, const infer::Update& update) {
-  const std::string& text = choices.front().text;
-  size_t end = text.size();
-  if (tools_.choice == ToolUse::Choice::automatic) end = plain_prefix(text);
-  if (tools_.choice == ToolUse::Choice::required) end = 0;
-  if (update.finish) {
-    parsed_ = parse_answer(text, tools_);
-    end = parsed_.calls.empty() ? text.size() : std::max(sent_, parsed_.text.size());
+  if (update.finish) parsed_ = parse_answer(choices.front().text, tools_);
+  if (!tools_.forced.empty()) {
+    if (!update.text.empty()) write_arguments(0, update.text);
+    return;
   }
-  const std::string fresh = end > sent_ ? text.substr(sent_, end - sent_) : "";
-  sent_ = std::max(sent_, end);
-  if (!fresh.empty()) write_text(fresh);
+  const std::string text = fresh_text(choices.front().text, update.finish ? &parsed_ : nullptr, tools_, sent_);
+  if (logprobs_ && !update.tokens.empty()) {
+    const auto& known = choices.front().tokens;
+    const auto last = known.empty() ? prompts.front().back() : known.back().id;
+    const Json scored = chat_logprobs(*model, last, update.tokens);
+    for (const Json& entry : scored["content"]) fresh_logprobs_.push_back(entry);
+  }
+  if (!text.empty()) write_text(text);
 }
 
 void ResponseJob::stream_end() {
   if (!parsed_.text.empty() || parsed_.calls.empty()) end_text();
-  for (size_t i = 0; i < parsed_.calls.size(); ++i) write_call(i);
+  for (size_t i = 0; i < parsed_.calls.size(); ++i) {
+    if (tools_.forced.empty()) {
+      open_call(i);
+      write_arguments(i, parsed_.calls[i].arguments);
+    }
+    close_call(i);
+  }
   store_result();
   const std::string result = status();
   write_named(result == "completed" ? "response.completed" : "response.incomplete", {{"response", response(result)}});
@@ -350,7 +385,7 @@ void run_response(const Json& body, const std::shared_ptr<Exchange>& exchange,
   job->read(body);
   job->begin();
   try {
-    job->submit();
+    job->submit("input");
   } catch (...) {
     job->forget();
     throw;

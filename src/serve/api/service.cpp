@@ -1,5 +1,7 @@
 #include "lamina/serve/api/service.h"
 
+#include <charconv>
+
 #include "lamina/base/json.h"
 #include "lamina/base/suggest.h"
 #include "lamina/base/version.h"
@@ -24,6 +26,25 @@ constexpr std::string_view kArchitectureSuffix = "/architecture";
 constexpr std::string_view kResponsePrefix = "/v1/responses/";
 constexpr std::string_view kCancelSuffix = "/cancel";
 constexpr size_t kMaxListedIds = size_t{1} << 22;
+
+/// Percent-decodes; a sign that does not begin an escape stays.
+std::string decoded(std::string_view text) {
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned byte = 0;
+    const char* digits = text.data() + i + 1;
+    const bool escape =
+        text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
+    result += escape ? static_cast<char>(byte) : text[i];
+    if (escape) i += 2;
+  }
+  return result;
+}
+
+bool asks_for_architecture(std::string_view path) {
+  return path.starts_with(kModelPrefix) && path.ends_with(kArchitectureSuffix) &&
+         path.size() > kModelPrefix.size() + kArchitectureSuffix.size();
+}
 
 Json body_of(const Exchange& exchange) {
   const std::string& text = exchange.request().body;
@@ -67,7 +88,7 @@ const std::vector<Service::Route>& Service::routes() {
 
 void Service::handle(const std::shared_ptr<Exchange>& exchange) {
   const HttpRequest& request = exchange->request();
-  const bool light = request.method != "POST" && !request.path.ends_with(kArchitectureSuffix);
+  const bool light = request.method != "POST" && !asks_for_architecture(request.path);
   if (!workers_ || light) return dispatch(exchange);
   workers_->post([this, exchange] { dispatch(exchange); });
 }
@@ -86,7 +107,7 @@ void Service::dispatch(const std::shared_ptr<Exchange>& exchange) {
     allowed = route.method;
   }
   if (request.path.starts_with(kModelPrefix) && method == "GET") {
-    const bool architecture = request.path.ends_with(kArchitectureSuffix);
+    const bool architecture = asks_for_architecture(request.path);
     return answer(exchange, architecture ? &Service::get_architecture : &Service::get_model);
   }
   if (request.path.starts_with(kResponsePrefix)) return answer(exchange, &Service::use_response);
@@ -111,15 +132,23 @@ void Service::answer(const std::shared_ptr<Exchange>& exchange, Endpoint endpoin
 std::shared_ptr<ServedModel> Service::model_of(const Json& body, const char* field) const {
   Fields fields(body);
   const std::string name = fields.text(field);
-  if (name.empty() && models_.size() == 1) return models_.front();
-  std::string list;
+  if (!name.empty()) return model_called(name, field);
+  if (models_.size() == 1) return models_.front();
+  throw ApiError(400, str(field, ": is missing; this server has ", model_names()), field);
+}
+
+std::shared_ptr<ServedModel> Service::model_called(const std::string& name, const char* field) const {
   for (const auto& model : models_) {
     if (model->id == name) return model;
-    list += (list.empty() ? "" : ", ") + model->id;
   }
-  if (name.empty()) throw ApiError(400, str(field, ": is missing; this server has ", list), field);
-  throw ApiError(404, str(field, ": '", name.substr(0, 100), "' is not served; this server has ", list), field,
+  throw ApiError(404, str(field, ": '", name.substr(0, 100), "' is not served; this server has ", model_names()), field,
                  "model_not_found");
+}
+
+std::string Service::model_names() const {
+  std::string list;
+  for (const auto& model : models_) list += (list.empty() ? "" : ", ") + model->id;
+  return list;
 }
 
 void Service::get_page(const std::shared_ptr<Exchange>& exchange) { exchange->send(page_response()); }
@@ -165,14 +194,14 @@ void Service::get_models(const std::shared_ptr<Exchange>& exchange) {
 }
 
 void Service::get_model(const std::shared_ptr<Exchange>& exchange) {
-  const std::string name = exchange->request().path.substr(kModelPrefix.size());
-  exchange->send(json_response(describe_model(*model_of({{"model", name}}))));
+  const std::string name = decoded(exchange->request().path.substr(kModelPrefix.size()));
+  exchange->send(json_response(describe_model(*model_called(name, "model"))));
 }
 
 void Service::get_architecture(const std::shared_ptr<Exchange>& exchange) {
   std::string name = exchange->request().path.substr(kModelPrefix.size());
   name.resize(name.size() - kArchitectureSuffix.size());
-  exchange->send(json_response(describe_architecture(*model_of({{"model", name}}))));
+  exchange->send(json_response(describe_architecture(*model_called(decoded(name), "model"))));
 }
 
 void Service::get_scheduler(const std::shared_ptr<Exchange>& exchange) {
@@ -225,13 +254,14 @@ void Service::use_response(const std::shared_ptr<Exchange>& exchange) {
     id.resize(id.size() - kCancelSuffix.size());
     return exchange->send(json_response(cancel_response(id, *responses_)));
   }
+  const bool reads = request.method == "GET" || request.method == "HEAD";
+  if (!reads && request.method != "DELETE") throw ApiError(405, "expected GET or DELETE of a response");
   const auto stored = responses_->find(id);
   if (!stored) {
     throw ApiError(404, str("response '", id.substr(0, 80), "' is not stored; only the latest ones are, in memory"),
                    "response_id", "response_not_found");
   }
-  if (request.method == "GET" || request.method == "HEAD") return exchange->send(json_response(stored->response));
-  if (request.method != "DELETE") throw ApiError(405, "expected GET or DELETE of a response");
+  if (reads) return exchange->send(json_response(stored->response));
   responses_->erase(id);
   exchange->send(json_response({{"id", id}, {"object", "response"}, {"deleted", true}}));
 }

@@ -34,6 +34,8 @@ class Service {
   void answer(const std::shared_ptr<Exchange>& exchange, Endpoint endpoint);
   /// The model named by the request field `field`.
   std::shared_ptr<ServedModel> model_of(const Json& body, const char* field = "model") const;
+  std::shared_ptr<ServedModel> model_called(const std::string& name, const char* field) const;
+  std::string model_names() const;
   PostToWorker worker_poster() const;
 
   void get_page(const std::shared_ptr<Exchange>& exchange);

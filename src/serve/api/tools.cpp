@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "lamina/base/json.h"
 #include "lamina/serve/api/chat_messages.h"
@@ -7,11 +8,12 @@ namespace lamina::serve {
 namespace {
 
 constexpr size_t kMaxTools = 128;
+constexpr size_t kMaxFunctionName = 128;  ///< as Anthropic's API; OpenAI's takes 64
 constexpr std::string_view kCallBegin = "<tool_call>";
 constexpr std::string_view kCallEnd = "</tool_call>";
 
 bool is_function_name(const std::string& name) {
-  return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+  return !name.empty() && name.size() <= kMaxFunctionName && std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
   });
 }
@@ -25,10 +27,7 @@ Tool read_tool(const Json& json, const std::string& path) {
   fields.finish();
   Fields inner(*function, fields.path_of("function"));
   Tool tool;
-  tool.name = inner.text("name");
-  if (!is_function_name(tool.name)) {
-    inner.fail("name", "expected 1 to 64 letters, digits, underscores, dots or hyphens");
-  }
+  tool.name = read_function_name(inner);
   inner.text("description");
   inner.flag("strict", false);
   const Json* parameters = inner.find("parameters");
@@ -90,6 +89,14 @@ bool read_call(const std::string& text, const ToolUse& use, std::vector<ToolCall
 }
 
 }  // namespace
+
+std::string read_function_name(Fields& function) {
+  std::string name = function.text("name");
+  if (!is_function_name(name)) {
+    function.fail("name", "expected 1 to 128 letters, digits, underscores, dots or hyphens");
+  }
+  return name;
+}
 
 ToolUse read_tools(Fields& fields) {
   ToolUse use;
@@ -161,12 +168,24 @@ ParsedAnswer parse_answer(const std::string& answer, const ToolUse& use) {
 size_t plain_prefix(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos || text[first] == '{') return 0;
-  const size_t begin = text.find(kCallBegin);
-  if (begin != std::string_view::npos) return begin;
+  size_t begin = text.find(kCallBegin);
   for (size_t length = std::min(kCallBegin.size() - 1, text.size()); length > 0; --length) {
-    if (text.ends_with(kCallBegin.substr(0, length))) return text.size() - length;
+    if (begin == std::string_view::npos && text.ends_with(kCallBegin.substr(0, length))) begin = text.size() - length;
   }
-  return text.size();
+  if (begin == first) return 0;  // white space alone before a call is dropped
+  return std::min(begin, text.size());
+}
+
+std::string fresh_text(std::string_view answer, const ParsedAnswer* whole, const ToolUse& use, size_t& sent) {
+  if (whole) {
+    answer = whole->text;
+  } else if (use.choice == ToolUse::Choice::automatic) {
+    answer = answer.substr(0, plain_prefix(answer));
+  } else if (use.choice == ToolUse::Choice::required) {
+    answer = {};
+  }
+  if (answer.size() <= sent) return {};
+  return std::string(answer.substr(std::exchange(sent, answer.size())));
 }
 
 }  // namespace lamina::serve

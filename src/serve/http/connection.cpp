@@ -1,70 +1,23 @@
 #include "lamina/serve/http/connection.h"
 
-#include <algorithm>
-#include <cctype>
 #include <cstdio>
 
 #include "lamina/base/error.h"
+#include "lamina/serve/http/live_exchange.h"
+#include "lamina/serve/http/request_parts.h"
 
 namespace lamina::serve {
 namespace {
 
 constexpr size_t kReadBytes = 4096;
 constexpr double kLingerSeconds = 2;
+/// Bytes of later requests that are read while one is answered. Beyond it a disconnect is noticed only when writing.
+constexpr size_t kMaxEarlyBytes = 65536;
 /// Capacity of the output buffer that a connection keeps between two responses.
 constexpr size_t kKeptBufferBytes = 16384;
 
 template <class Stream>
 constexpr bool kIsTls = std::is_same_v<Stream, TlsStream>;
-
-bool is_plain_id(std::string_view id) {
-  return !id.empty() && id.size() <= 64 && std::all_of(id.begin(), id.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
-  });
-}
-
-template <class Stream>
-class LiveExchange final : public Exchange {
- public:
-  LiveExchange(std::shared_ptr<Connection<Stream>> connection, std::shared_ptr<HttpRequest> request, uint64_t serial)
-      : connection_(std::move(connection)), request_(std::move(request)), serial_(serial) {}
-  ~LiveExchange() override {
-    // The handler may drop its exchange without an answer; then the client gets a 500. After an answer this has no
-    // effect.
-    asio::post(connection_->core().io, [c = connection_, s = serial_] {
-      c->send(s, error_response(500, "the request was dropped without an answer (internal error, please report it)"));
-    });
-  }
-
-  const HttpRequest& request() const override { return *request_; }
-  void send(HttpResponse response) override {
-    if (on_network_thread()) return connection_->send(serial_, std::move(response));
-    post([c = connection_, s = serial_, r = std::move(response)]() mutable { c->send(s, std::move(r)); });
-  }
-  void start(HttpResponse head) override {
-    if (on_network_thread()) return connection_->start_response(serial_, std::move(head));
-    post([c = connection_, s = serial_, r = std::move(head)]() mutable { c->start_response(s, std::move(r)); });
-  }
-  void write(std::string chunk) override {
-    if (on_network_thread()) return connection_->write(serial_, chunk);
-    post([c = connection_, s = serial_, text = std::move(chunk)] { c->write(s, text); });
-  }
-  void finish() override {
-    if (on_network_thread()) return connection_->finish(serial_);
-    post([c = connection_, s = serial_] { c->finish(s); });
-  }
-  void on_close(std::function<void()> task) override {
-    post([c = connection_, s = serial_, t = std::move(task)]() mutable { c->on_close(s, std::move(t)); });
-  }
-  void post(std::function<void()> task) override { asio::post(connection_->core().io, std::move(task)); }
-
- private:
-  bool on_network_thread() const { return connection_->core().io.get_executor().running_in_this_thread(); }
-
-  std::shared_ptr<Connection<Stream>> connection_;
-  std::shared_ptr<HttpRequest> request_;
-  uint64_t serial_;
-};
 
 }  // namespace
 
@@ -108,6 +61,7 @@ void Connection<Stream>::abort() {
   if (phase_ == Phase::closed) return;
   const bool answering = phase_ == Phase::answering;
   phase_ = Phase::closed;
+  hold_body(0);
   Error ignored;
   socket().close(ignored);
   deadline_.cancel();
@@ -129,15 +83,23 @@ void Connection<Stream>::wait_readable() {
                           [self = this->shared_from_this()](const Error& error, size_t bytes) {
                             self->watching_ = false;
                             if (self->phase_ == Phase::closed) return;
-                            if (error) return self->abort();
                             self->buffer_.commit(bytes);
-                            if (self->phase_ == Phase::idle) self->read_header();
-                            if (self->phase_ == Phase::lingering) {
-                              self->buffer_.consume(self->buffer_.size());
-                              self->wait_readable();
-                            }
-                            // Phase answering: the client sent its next request early. It is read after the response.
+                            self->on_readable(error);
                           });
+}
+
+template <class Stream>
+void Connection<Stream>::on_readable(const Error& error) {
+  const bool interrupted = std::exchange(interrupted_, false);  // by complete(), for a request that came early
+  if (error == asio::error::eof && (interrupted || (phase_ == Phase::answering && final_))) {
+    half_closed_ = true;  // the client sends nothing more, but may still read
+  } else if (error && !(interrupted && error == asio::error::operation_aborted)) {
+    return abort();
+  }
+  if (phase_ == Phase::idle) return read_header();
+  if (phase_ == Phase::lingering) buffer_.consume(buffer_.size());
+  // While answering, a request that came early is read after the response.
+  if (!half_closed_ && buffer_.size() < kMaxEarlyBytes) wait_readable();
 }
 
 template <class Stream>
@@ -164,8 +126,7 @@ void Connection<Stream>::describe_request() {
   request_->received = std::chrono::steady_clock::now();
   const auto& message = parser_->get();
   request_->method = std::string(message.method_string());
-  const std::string target(message.target());
-  request_->path = target.substr(0, target.find('?'));
+  request_->path = path_of(std::string(message.target()));
   for (const auto& field : message) {
     request_->headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
   }
@@ -205,13 +166,33 @@ void Connection<Stream>::on_header(const Error& error) {
 
 template <class Stream>
 void Connection<Stream>::read_body() {
-  http::async_read(stream_, buffer_, *parser_, [self = this->shared_from_this()](const Error& failed, size_t) {
+  parser_->eager(true);  // as much of the body as has arrived
+  http::async_read_some(stream_, buffer_, *parser_, [self = this->shared_from_this()](const Error& failed, size_t) {
     if (self->phase_ == Phase::closed) return;
     if (failed) return self->refuse(failed);
+    self->hold_body(self->parser_->get().body().size());
+    if (self->core_.held_bytes > self->core_.options.max_held_bytes) return self->refuse_for_memory();
+    if (!self->parser_->is_done()) return self->read_body();
     self->body_read_ = true;
     self->request_->body = std::move(self->parser_->get().body());
     self->dispatch();
   });
+}
+
+/// Counts the bytes of this connection's request among those that the server holds.
+template <class Stream>
+void Connection<Stream>::hold_body(size_t bytes) {
+  core_.held_bytes += static_cast<int64_t>(bytes) - std::exchange(held_bytes_, static_cast<int64_t>(bytes));
+}
+
+/// The bodies that are being read or answered take too much memory together.
+template <class Stream>
+void Connection<Stream>::refuse_for_memory() {
+  parser_.reset();
+  hold_body(0);
+  phase_ = Phase::answering;
+  keep_alive_ = false;
+  send(serial_, error_response(503, "the server holds too many long requests; try again later"));
 }
 
 /// Answers a request that could not be parsed.
@@ -239,7 +220,7 @@ template <class Stream>
 void Connection<Stream>::dispatch() {
   phase_ = Phase::answering;
   deadline_.cancel();
-  if (buffer_.size() == 0) wait_readable();
+  if (buffer_.size() < kMaxEarlyBytes) wait_readable();
   auto exchange = std::make_shared<LiveExchange<Stream>>(this->shared_from_this(), request_, serial_);
   try {
     core_.handler(exchange);
@@ -359,14 +340,21 @@ void Connection<Stream>::write_queued() {
     if (error && error != asio::error::would_block && error != asio::error::try_again) return abort();
   }
   if (written == in_flight_.size()) return on_written();
+  write_rest(written);
+}
+
+/// Writes from the byte `from` on. A client that reads slowly is served as long as it reads.
+template <class Stream>
+void Connection<Stream>::write_rest(size_t from) {
   arm(write_deadline_, core_.options.write_seconds, &Connection::abort);
-  asio::async_write(stream_, asio::buffer(in_flight_) + written,
-                    [self = this->shared_from_this()](const Error& error, size_t) {
-                      if (self->phase_ == Phase::closed) return;
-                      if (error) return self->abort();
-                      self->write_deadline_.cancel();
-                      self->on_written();
-                    });
+  stream_.async_write_some(asio::buffer(in_flight_) + from,
+                           [self = this->shared_from_this(), from](const Error& error, size_t bytes) {
+                             if (self->phase_ == Phase::closed) return;
+                             if (error) return self->abort();
+                             if (from + bytes < self->in_flight_.size()) return self->write_rest(from + bytes);
+                             self->write_deadline_.cancel();
+                             self->on_written();
+                           });
 }
 
 template <class Stream>
@@ -382,15 +370,17 @@ void Connection<Stream>::complete() {
   log_access(true);
   close_task_ = {};
   request_.reset();
+  hold_body(0);
   ping_timer_.cancel();
   for (std::string* buffer : {&pending_, &in_flight_}) {
     if (buffer->capacity() > kKeptBufferBytes) *buffer = {};
   }
-  if (!keep_alive_ || core_.draining) return linger();
+  if (!keep_alive_ || core_.draining || (half_closed_ && buffer_.size() == 0)) return linger();
   phase_ = Phase::idle;
-  if (buffer_.size() > 0) return read_header();
-  arm(deadline_, core_.options.idle_seconds, &Connection::abort);
-  wait_readable();
+  if (buffer_.size() == 0 || !watching_) return read_header();
+  Error ignored;
+  interrupted_ = true;  // on_readable() then reads the request that came early
+  socket().cancel(ignored);
 }
 
 /// Closes the connection in two steps: shuts down the sending side and discards incoming data. The client can then read
@@ -398,9 +388,13 @@ void Connection<Stream>::complete() {
 template <class Stream>
 void Connection<Stream>::linger() {
   phase_ = Phase::lingering;
-  Error error;
-  socket().shutdown(Tcp::socket::shutdown_send, error);
-  if (error) return abort();
+  if constexpr (kIsTls<Stream>) {  // without close_notify the client cannot tell the end from a cut
+    stream_.async_shutdown([self = this->shared_from_this()](const Error&) { self->abort(); });
+  } else {
+    Error error;
+    socket().shutdown(Tcp::socket::shutdown_send, error);
+    if (error) return abort();
+  }
   arm(deadline_, kLingerSeconds, &Connection::abort);
   buffer_.consume(buffer_.size());
   wait_readable();

@@ -44,6 +44,7 @@ struct ServerCore {
   std::set<std::shared_ptr<ConnectionBase>> connections;
   std::string id_prefix;  ///< random, so that request ids of two servers differ
   uint64_t last_id = 0;
+  int64_t held_bytes = 0;  ///< of the bodies of all requests in progress
 
   void problem(const std::string& message) const {
     if (hooks.on_problem) hooks.on_problem(message);
@@ -76,15 +77,19 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
   bool is_answering(uint64_t serial) const { return phase_ == Phase::answering && serial == serial_; }
   void arm(asio::steady_timer& timer, double seconds, void (Connection::*action)());
   void wait_readable();
+  void on_readable(const Error& error);
   void read_header();
   void on_header(const Error& error);
   void read_body();
+  void hold_body(size_t bytes);
+  void refuse_for_memory();
   void dispatch();
   void refuse(const Error& error);
   void describe_request();
   std::string head_text(const HttpResponse& response, bool chunked);
   void flush_later();
   void write_queued();
+  void write_rest(size_t from);
   void on_written();
   void complete();
   void linger();
@@ -101,8 +106,11 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
   asio::steady_timer write_deadline_;
   asio::steady_timer ping_timer_;
   Phase phase_ = Phase::idle;
-  bool watching_ = false;  ///< a read is pending
+  bool watching_ = false;     ///< a read is pending
+  bool interrupted_ = false;  ///< that read was cancelled
+  bool half_closed_ = false;  ///< the client will send nothing more
   uint64_t serial_ = 0;
+  int64_t held_bytes_ = 0;  ///< of the request's body
   bool keep_alive_ = true;
   bool body_read_ = false;
   bool chunked_ = false;

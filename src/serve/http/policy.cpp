@@ -119,6 +119,10 @@ bool Policy::allows_origin(std::string_view origin) const {
 
 std::optional<HttpResponse> Policy::answer(const HttpRequest& request) const {
   const std::string_view host = header_of(request.headers, "host");
+  const auto is_host = [](const auto& header) { return equal_ignoring_case(header.first, "host"); };
+  if (host.empty() || std::count_if(request.headers.begin(), request.headers.end(), is_host) > 1) {
+    return error_response(400, "expected one Host header");
+  }
   if (!knows_host(host)) {
     return error_response(403,
                           str("Host '", host.substr(0, 100), "' is not served; start the server with --allow-host ",
@@ -129,6 +133,11 @@ std::optional<HttpResponse> Policy::answer(const HttpRequest& request) const {
   if (!origin.empty() && !same_origin && !allows_origin(origin)) {
     return error_response(403, str("Origin '", origin.substr(0, 100),
                                    "' may not call this server; start it with --origin ", origin.substr(0, 100)));
+  }
+  const std::string_view encoding = header_of(request.headers, "content-encoding");
+  if (!encoding.empty() && !equal_ignoring_case(encoding, "identity")) {
+    return error_response(
+        415, str("Content-Encoding '", encoding.substr(0, 40), "' is not supported; send the body uncompressed"));
   }
   if (request.method == "OPTIONS") return HttpResponse{204, "", "", {{"Allow", "GET, POST, DELETE, OPTIONS"}}};
   const bool reads = request.method == "GET" || request.method == "HEAD";
@@ -150,7 +159,9 @@ std::optional<HttpResponse> Policy::answer(const HttpRequest& request) const {
 Headers Policy::headers_for(const HttpRequest& request) const {
   const std::string_view origin = header_of(request.headers, "origin");
   if (origin.empty() || !allows_origin(origin)) return {};
-  Headers headers{{"Access-Control-Allow-Origin", std::string(origin)}, {"Vary", "Origin"}};
+  Headers headers{{"Access-Control-Allow-Origin", std::string(origin)},
+                  {"Vary", "Origin"},
+                  {"Access-Control-Expose-Headers", "x-request-id, Retry-After"}};
   if (request.method == "OPTIONS") {
     headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     headers.emplace_back("Access-Control-Allow-Headers", "*, Authorization, Content-Type");

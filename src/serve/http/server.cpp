@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <random>
+#include <utility>
 
 #include "lamina/base/error.h"
 #include "lamina/serve/http/connection.h"
@@ -63,14 +64,15 @@ struct Server::Impl {
                  "TLS needs a certificate and its key; give both "
                  "--cert and --key");
     if (options.certificate.empty()) return;
-    tls.emplace(asio::ssl::context::tls_server);
-    tls->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 |
-                     asio::ssl::context::no_sslv3 | asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1);
+    asio::ssl::context fresh(asio::ssl::context::tls_server);
+    fresh.set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 |
+                      asio::ssl::context::no_sslv3 | asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1);
     boost::system::error_code error;
-    tls->use_certificate_chain_file(options.certificate, error);
+    fresh.use_certificate_chain_file(options.certificate, error);
     LAMINA_CHECK(!error, "--cert ", options.certificate, ": ", error.message(), "; expected a PEM certificate chain");
-    tls->use_private_key_file(options.key, asio::ssl::context::pem, error);
+    fresh.use_private_key_file(options.key, asio::ssl::context::pem, error);
     LAMINA_CHECK(!error, "--key ", options.key, ": ", error.message(), "; expected the certificate's PEM key");
+    tls.emplace(std::move(fresh));  // connections keep the certificate they began with
   }
 
   void accept() {
@@ -169,6 +171,11 @@ bool Server::run() {
     }
   }
   return !impl_->cut_short;
+}
+
+bool Server::reload_certificate() {
+  impl_->read_certificate();
+  return impl_->tls.has_value();
 }
 
 void Server::drain() {

@@ -18,6 +18,7 @@ struct ServerOptions {
   int64_t max_connections = 4096;
   int64_t max_header_bytes = int64_t{16} << 10;
   int64_t max_body_bytes = int64_t{32} << 20;
+  int64_t max_held_bytes = int64_t{512} << 20;  ///< all bodies together; above, requests get 503
   int64_t max_unsent_bytes = int64_t{4} << 20;  ///< unsent bytes of a stream; above, the client is disconnected
   double header_seconds = 10;                   ///< time limit for receiving the headers, from their first byte
   double body_seconds = 60;                     ///< time limit for receiving the body
@@ -58,6 +59,9 @@ class Server {
   /// Serves until SIGTERM or SIGINT, then answers the running requests. A second signal ends them. Returns whether all
   /// requests were answered.
   bool run();
+  /// Reads certificate and key again, for new connections; false without TLS. On an Error the old ones stay. Only for
+  /// hooks, which run on the network thread.
+  bool reload_certificate();
   /// Same as SIGTERM. Thread-safe.
   void drain();
   /// Same as a second SIGTERM. Thread-safe.

@@ -4,7 +4,7 @@ import {call, Problem, streamOf} from "./api.js";
 import {encodeShare} from "./share.js";
 import {active, activeId, activeMode, conversations, ensureActive, model, models, report, running, settings, showProbabilities,
   system, tell, update} from "./state.js";
-import {digestOf, textOfBytes} from "./tokens.js";
+import {digestOf, rateOf, textOfBytes} from "./tokens.js";
 import {newConversation, newId, pathOf, pathTo, withChange, withNode} from "./tree.js";
 
 const ALTERNATIVES = 8;
@@ -115,7 +115,7 @@ const fill = async (conversationId, id) => {
     if (error.kind === "key") report(error);
   }
   Object.assign(change, {pending: false, seconds: (live.last - live.began) / 1000, firstSeconds: (live.first - live.began) / 1000,
-    rate: live.tokens > 1 ? (live.tokens - 1) * 1000 / (live.last - live.first) : null, made: live.tokens});
+    rate: rateOf(live), made: live.tokens});
   Object.assign(made, change);
   batch(() => {
     flush();

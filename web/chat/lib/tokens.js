@@ -65,8 +65,9 @@ export const piecesOf = (text, tokens) => {
   return pieces;
 };
 
-/** Shows white space that would otherwise be invisible in a label. */
-export const visible = (text) => (text === "" ? "(empty)" : text.replace(/ /g, "␣").replace(/\n/g, "⏎").replace(/\t/g, "⇥"));
+/** Shows white space and control characters that would otherwise be invisible in a label. */
+export const visible = (text) => (text === "" ? "(empty)" : text.replace(/ /g, "␣").replace(/\n/g, "⏎").replace(/\t/g, "⇥")
+  .replace(/[\0-\x1f]/g, (sign) => String.fromCharCode(0x2400 + sign.charCodeAt(0))).replace(/\x7f/g, "␡"));
 
 /** Leading spaces and the rest: the spaces stay uncoloured, or they would show as slivers where a line breaks. */
 export const splitLead = (text) => {
@@ -79,6 +80,17 @@ export const firstDifference = (a, b) => {
   const common = Math.min(a.length, b.length);
   for (let i = 0; i < common; ++i) if (a[i] !== b[i]) return i;
   return a.length === b.length ? null : common;
+};
+
+const BURST_MS = 50;
+
+/**
+ * Tokens per second of an answer, without the wait for the first token. If all came in one burst, their distances say
+ * nothing, and the wait counts too. Times in ms; null for fewer than two tokens.
+ */
+export const rateOf = ({began, first, last, tokens}) => {
+  if (tokens < 2) return null;
+  return last - first >= BURST_MS ? (tokens - 1) * 1000 / (last - first) : tokens * 1000 / Math.max(1, last - began);
 };
 
 /** exp of the mean negative log-probability; null without tokens. */

@@ -4,11 +4,23 @@ import {test} from "node:test";
 import {blocksOf, spansOf} from "../lib/markup.js";
 import {decodeShare, encodeShare} from "../lib/share.js";
 import {eventSplitter, readEvents} from "../lib/sse.js";
-import {classOf, digestOf, firstDifference, percent, perplexity, piecesOf} from "../lib/tokens.js";
+import {classOf, digestOf, firstDifference, percent, perplexity, piecesOf, rateOf, visible} from "../lib/tokens.js";
 import {childrenOf, newConversation, pathOf, pathTo, placeOf, withNode, withSibling, without} from "../lib/tree.js";
 
 const token = (bytes, logprob = -0.1) => ({id: bytes.length, text: "", bytes, logprob, top: []});
 const bytesOf = (text) => [...new TextEncoder().encode(text)];
+
+test("a burst of tokens does not count as speed", () => {
+  assert.equal(rateOf({began: 0, first: 100, last: 1100, tokens: 11}), 10);
+  assert.equal(rateOf({began: 0, first: 99, last: 100, tokens: 20}), 200);
+  assert.equal(rateOf({began: 0, first: 99, last: 99, tokens: 1}), null);
+});
+
+test("labels show what has no shape", () => {
+  assert.equal(visible(""), "(empty)");
+  assert.equal(visible(" a\n\t"), "␣a⏎⇥");
+  assert.equal(visible("\0\x1b\x7fé"), "␀␛␡é");
+});
 
 test("events are found wherever the stream is cut", () => {
   const whole = "data: {\"a\": 1}\n\n: ping\n\ndata: two\ndata: lines\r\n\r\ndata: [DONE]\n\n";

@@ -17,10 +17,21 @@ export const toggleSettings = () => {
   else showSettings.value = !showSettings.value;
 };
 
+/** Arrow keys move among the tabs, as screen readers announce. */
+const moveTab = (event) => {
+  const names = VIEWS.map(([name]) => name);
+  const place = {ArrowRight: names.indexOf(view.value) + 1, ArrowLeft: names.indexOf(view.value) - 1, Home: 0, End: names.length - 1}[event.key];
+  if (place === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
+  event.preventDefault();
+  view.value = names[(place + names.length) % names.length];
+  document.getElementById(`tab-${view.value}`).focus();
+};
+
 const Tabs = () => (
-  <div class="tabs" role="tablist" aria-label="Views">
+  <div class="tabs" role="tablist" aria-label="Views" onKeyDown={moveTab}>
     {VIEWS.map(([name, title]) => (
-      <button type="button" role="tab" key={name} id={`tab-${name}`} aria-selected={view.value === name} aria-controls="main" onClick={() => { view.value = name; }}>
+      <button type="button" role="tab" key={name} id={`tab-${name}`} tabindex={view.value === name ? 0 : -1} aria-selected={view.value === name}
+        aria-controls="main" onClick={() => { view.value = name; }}>
         <Icon name={name} size={16} /><span>{title}</span>
       </button>
     ))}

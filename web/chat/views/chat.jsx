@@ -20,7 +20,7 @@ const Empty = () => {
     <div class="empty">
       <Logo size={56} />
       <h1>{model.value.id}</h1>
-      <p>{activeMode.value === "chat" ? "Ask it something." : "Begin a text; it goes on."} Turn on <b>Probabilities</b> to see every choice it makes.</p>
+      <p>{activeMode.value === "chat" ? "Ask it something." : "Begin a text; the model continues it."} Turn on <b>Probabilities</b> to see every choice it makes.</p>
       <div class="examples">{EXAMPLES[activeMode.value].map((one) => <button type="button" key={one} onClick={() => use(one)}>{one}</button>)}</div>
     </div>
   );

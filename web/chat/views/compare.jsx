@@ -3,8 +3,8 @@ import {signal} from "@preact/signals";
 import {useState} from "preact/hooks";
 import {call} from "../lib/api.js";
 import {promptOf, samplingOf, streamAnswer} from "../lib/generate.js";
-import {activeMode, model, models, report, setMode, settings, system} from "../lib/state.js";
-import {classOf, percent, piecesOf, visible} from "../lib/tokens.js";
+import {activeMode, model, models, report, settings, system} from "../lib/state.js";
+import {classOf, percent, piecesOf, rateOf, visible} from "../lib/tokens.js";
 import {Bars} from "./charts.jsx";
 import {Icon} from "./icons.jsx";
 import {Failure} from "./message.jsx";
@@ -17,6 +17,8 @@ const sides = signal([emptySide(), emptySide()]);
 const setups = signal(null);  // [{model, settings}, …]; null until the view was opened
 const divergence = signal(null);  // {values, of} or {message}
 const colours = signal("difference");
+const chosenMode = signal("");  // empty: as the conversation
+const modeOf = () => chosenMode.value || activeMode.value;
 let controller = null;
 
 /** Character at which two texts begin to differ; null if they are equal. */
@@ -42,17 +44,18 @@ const setSide = (index, change) => { sides.value = sides.value.map((one, i) => (
 const runSide = async (index, setup, signal_) => {
   const made = {...emptySide(), busy: true};
   setSide(index, made);
+  const began = performance.now();
   let first = 0;
   try {
     const path = [{role: "user", text: prompt.value}];
-    const start = await promptOf(setup.model, activeMode.value, path, system.value, signal_);
+    const start = await promptOf(setup.model, modeOf(), path, system.value, signal_);
     made.ids = start.ids;
     await streamAnswer({model: setup.model, ids: start.ids, sampling: samplingOf(setup.settings), stop: start.stop, signal: signal_}, (text, tokens) => {
       made.text += text;
       made.tokens = made.tokens.concat(tokens);
       const now = performance.now();
       first ||= now;
-      if (made.tokens.length > 1) made.rate = (made.tokens.length - 1) * 1000 / (now - first);
+      made.rate = rateOf({began, first, last: now, tokens: made.tokens.length});
       setSide(index, {...made});
     });
   } catch (error) {
@@ -67,7 +70,7 @@ const measure = async ([a, b], signal_) => {
   const [side] = sides.value;
   if (side.tokens.length === 0 || side.error) return;
   if (a.model === b.model) {
-    divergence.value = {message: `Both sides use ${a.model}: its distributions are the same for the same text (KL 0). The answers differ by sampling alone.`};
+    divergence.value = {message: `Both sides use ${a.model}: its distributions are the same for the same text (KL 0). Only sampling can make the answers differ.`};
     return;
   }
   divergence.value = {message: "Measuring…"};
@@ -179,7 +182,7 @@ export const CompareView = () => {
         <div class="row">
           <div class="segments" role="group" aria-label="Mode">
             {[["chat", "Chat"], ["complete", "Completion"]].map(([value, name]) => (
-              <button type="button" key={value} aria-pressed={activeMode.value === value} onClick={() => setMode(value)}>{name}</button>
+              <button type="button" key={value} aria-pressed={modeOf() === value} onClick={() => { chosenMode.value = value; }}>{name}</button>
             ))}
           </div>
           <div class="segments" role="group" aria-label="Colours">

@@ -2,6 +2,7 @@ import {useEffect, useRef} from "preact/hooks";
 import {signal} from "@preact/signals";
 import {send} from "../lib/generate.js";
 import {activeMode, activePath, isBusy, model, running, setMode, stop} from "../lib/state.js";
+import {rateOf} from "../lib/tokens.js";
 import {Icon} from "./icons.jsx";
 
 export const draft = signal("");
@@ -12,7 +13,7 @@ const Meter = () => {
   const live = node && running.value[node.id];
   const context = model.value?.max_model_len ?? 0;
   const used = live ? live.prompt + live.tokens : node ? (node.promptIds?.length ?? 0) + (node.tokens?.length ?? 0) : 0;
-  const rate = live ? (live.tokens > 1 ? (live.tokens - 1) * 1000 / (live.last - live.first) : null) : node?.rate;
+  const rate = live ? rateOf(live) : node?.rate;
   const share = context ? Math.min(1, used / context) : 0;
   return (
     <div class="meter-row">
@@ -33,7 +34,11 @@ export const Composer = () => {
     element.style.height = `${Math.min(element.scrollHeight, 0.4 * window.innerHeight)}px`;
   };
   useEffect(resize, [draft.value]);
-  useEffect(() => { if (matchMedia("(min-width: 760px)").matches) area.current.focus(); }, []);
+  useEffect(() => {
+    // Not from under a reader who moves among the tabs by keys.
+    const byKeys = document.activeElement?.matches("[role=tab]:focus-visible");
+    if (matchMedia("(min-width: 760px)").matches && !byKeys) area.current.focus();
+  }, []);
   const canContinue = complete && activePath.value.length > 0;
   const ready = () => model.value && !isBusy.value && (draft.value.trim() !== "" || canContinue);
   const submit = () => {

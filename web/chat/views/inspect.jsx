@@ -135,7 +135,7 @@ const Attention = ({data}) => {
       <label class="layer-row">Layer <input type="range" min={0} max={layers - 1} value={layer.value} onInput={(event) => loadLayer(Number(event.currentTarget.value))} /><b>{layer.value}</b></label>
       {maps.value.length === 0 ? <p class="hint">{busy.value ? "Loading…" : "This layer has no attention."}</p> : (
         <div class="attention-parts">
-          <div class="heads" role="group" aria-label="Heads">
+          <div class={`heads ${maps.value.length <= 4 ? "few" : ""}`} role="group" aria-label="Heads">
             {maps.value.map((one, index) => (
               <button type="button" key={one.head} aria-pressed={index === head.value} aria-label={`Head ${one.head}`} onClick={() => { head.value = index; }}>
                 <HeatMap rows={one.weights} columns={count} label="" /><span>{one.head}</span>
