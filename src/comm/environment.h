@@ -1,10 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
 
 namespace lamina::comm {
+
+inline constexpr int kMostRanks = 1 << 20;  ///< largest number of processes of a job
 
 /// This process's place among the processes of a job, from the variables that a launcher sets.
 struct RankEnvironment {
@@ -15,6 +18,9 @@ struct RankEnvironment {
   int master_port = 0;            ///< port on which rank 0 listens; 0 if not known
   double heartbeat_seconds = 60;  ///< a rank that is silent for this long is lost (LAMINA_HEARTBEAT_SECONDS)
   double deadline = 600;          ///< seconds that a call waits for other ranks (LAMINA_COMM_SECONDS)
+
+  /// Seconds that a rank waits for the others to start.
+  double start_seconds() const { return std::min(120.0, deadline); }
 };
 
 /// Value of an environment variable; empty if it is not set.

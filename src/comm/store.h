@@ -26,12 +26,13 @@ inline constexpr size_t kHelloBytes = 16;         ///< encoded
 inline constexpr uint32_t kMaxValueBytes = 4096;  ///< longest value
 /// Encodes a hello.
 std::string encode_hello(const Hello& hello);
-/// Empty if the bytes are not a valid hello of a job with `size` ranks.
-std::optional<Hello> decode_hello(const std::string& bytes, int size);
+/// Empty if the bytes are not a valid hello. Its size may differ from the number of ranks that rank 0 expects.
+std::optional<Hello> decode_hello(const std::string& bytes);
 
 /// All ranks meet at rank 0, which listens at the environment's master address and port, and learn every rank's value.
 /// `value_of` gets the local address of the connection ("" on rank 0). Connections that do not speak this protocol are
-/// dropped. Throws CommError that names the missing ranks if some do not come in time.
+/// dropped. Throws CommError that names the missing ranks if some do not come in time, and Error if ranks were started with
+/// different numbers of ranks. Rank 0 tells the ranks that came why it gives up, and they throw the same.
 Meeting meet(const RankEnvironment& environment, const std::function<std::string(const std::string& own)>& value_of,
              double seconds);
 
