@@ -83,7 +83,9 @@ std::vector<int64_t> chunk_layers(int64_t layers, int64_t chunks);
 /// Everything that makes a layout impossible for this model and batch on `devices` devices.
 std::vector<Problem> layout_problems(const ModelShape& model, const TrainingSetup& setup, const Layout& layout,
                                      int64_t devices);
-/// Whether layout_problems() is empty, without writing messages.
+/// Whether `lamina train` can divide the layers of the model over tp, cp and ep ranks.
+bool can_divide(const ArchSpec& spec, const Layout& layout);
+/// Whether layout_problems() is empty, without writing messages. The layout must pass can_divide().
 bool is_possible(const ModelShape& model, const TrainingSetup& setup, const Layout& layout, int64_t devices);
 
 /// The part of the step that limits an estimate, and a sentence about it.
