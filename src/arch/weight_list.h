@@ -11,6 +11,9 @@ class WeightList {
  public:
   /// Until called with 0, every weight added belongs to `count` experts, of which a token uses `chosen`.
   void experts(int64_t count, int64_t chosen);
+  /// Until called with 0, every weight added has one matrix for each of `count` diagonal blocks. A token uses them all,
+  /// and no rank divides them as experts.
+  void blocks(int64_t count);
   /// `division` is that of the weight [out, in]; it implies the bias's.
   void linear(const std::string& name, const std::string& component, int64_t out, int64_t in, bool bias,
               const Division& division = {});
@@ -28,6 +31,7 @@ class WeightList {
   std::vector<Weight> weights_;
   int64_t experts_ = 0;
   int64_t chosen_ = 0;
+  int64_t blocks_ = 0;
 };
 
 /// a · b and a + b; throw an Error on int64 overflow.
