@@ -120,6 +120,20 @@ void shared_tables_agree(const ArchSpec& spec, Findings& findings) {
   }
 }
 
+/// Rule: learned positions exclude a shared T5 table, because both would be the stack's position.weight.
+void shared_table_is_alone(const ArchSpec& spec, Findings& findings) {
+  for (const WrittenBlock& written : written_blocks(spec)) {
+    const auto* a = attention_of(written.block->mixer);
+    const auto* t5 = a != nullptr && a->position ? std::get_if<T5Bias>(&*a->position) : nullptr;
+    if (t5 == nullptr || !t5->shared) continue;
+    std::optional<Position> stack = spec.position;
+    if (written.in_encoder) stack = spec.encoder ? spec.encoder->position : spec.retrieval->position;
+    if (!std::holds_alternative<LearnedPosition>(stack.value_or(spec.position))) continue;
+    findings.note(written.path + "." + attention_key(written.block->mixer) + ".position.shared",
+                  "true, but the table of the stack's learned positions has that place");
+  }
+}
+
 /// Rule: rounded biases are part of the q·k product, which a soft cap would distort.
 void rounded_bias_uncapped(const ArchSpec& spec, Findings& findings) {
   for (const WrittenBlock& written : written_blocks(spec)) {
@@ -148,6 +162,8 @@ std::vector<Rule> position_rules() {
        buckets_fit},
       {"shared_tables_agree", "layers that share a position table have the same heads and settings",
        "set position.shared=false (shared_bias=false) or use equal settings", shared_tables_agree},
+      {"shared_table_is_alone", "a stack with learned positions has no T5 table that its layers share",
+       "set position.shared=false in the layer", shared_table_is_alone},
       {"rounded_bias_uncapped", "a mixer whose alibi biases are rounded has no soft cap",
        "set position.rounding=f32, or remove soft_cap", rounded_bias_uncapped},
   };

@@ -51,7 +51,7 @@ struct Divide {
 bool uses_shared_positions(const ArchSpec& spec, const UnitRange& layers) {
   const std::vector<const Block*> blocks = layer_blocks(spec);
   return std::any_of(blocks.begin() + layers.begin, blocks.begin() + layers.end, [](const Block* block) {
-    const auto* a = std::get_if<Attention>(&block->mixer);
+    const Attention* a = attention_of(block->mixer);
     if (a == nullptr) return false;
     const auto* t5 = std::get_if<T5Bias>(&*a->position);
     const auto* xl = std::get_if<TransformerXl>(&*a->position);
@@ -66,7 +66,7 @@ bool stage_holds(const ArchSpec& spec, const std::string& name, const PipelineSt
   if (name == "embedding.weight") return first || (last && spec.head.tied);
   if (name.starts_with("embedding.")) return first;
   if (!name.starts_with("position.")) return last;
-  if (std::holds_alternative<LearnedPosition>(spec.position)) return first;
+  if (name == "position.weight" && std::holds_alternative<LearnedPosition>(spec.position)) return first;
   const auto layers = static_cast<int64_t>(layer_blocks(spec).size());
   bool uses = false;
   for (int chunk = 0; chunk < stage.chunks; ++chunk) {

@@ -1,5 +1,7 @@
 #include "lamina/arch/weight_list.h"
 
+#include <algorithm>
+
 #include "lamina/base/error.h"
 
 namespace lamina::arch {
@@ -21,15 +23,17 @@ void WeightList::experts(int64_t count, int64_t chosen) {
   chosen_ = chosen;
 }
 
+void WeightList::blocks(int64_t count) { blocks_ = count; }
+
 void WeightList::add(std::string name, const std::string& component, std::vector<int64_t> shape, bool product,
                      Division division) {
   int64_t each = 1;
   for (const int64_t extent : shape) each = checked_product(each, extent);
   Weight weight{std::move(name), component, std::move(shape), each, each, product, division};
-  if (experts_ > 0) {
-    weight.shape.insert(weight.shape.begin(), experts_);
-    weight.numel = checked_product(each, experts_);
-    weight.active = checked_product(each, chosen_);
+  if (experts_ > 0 || blocks_ > 0) {
+    weight.shape.insert(weight.shape.begin(), std::max(experts_, blocks_));
+    weight.numel = checked_product(each, weight.shape[0]);
+    weight.active = blocks_ > 0 ? weight.numel : checked_product(each, chosen_);
     weight.experts = experts_;
     ++weight.division.axis;
   }

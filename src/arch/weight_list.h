@@ -12,6 +12,9 @@ class WeightList {
   /// All weights added after this call belong to `count` experts, of which a token uses `chosen`. experts(0, 0) ends
   /// that.
   void experts(int64_t count, int64_t chosen);
+  /// Until called with 0, every weight added has one matrix for each of `count` diagonal blocks. A token uses them all,
+  /// and no rank divides them as experts.
+  void blocks(int64_t count);
   /// Adds a linear layer. `division` is that of the weight [out, in], and determines that of the bias.
   void linear(const std::string& name, const std::string& component, int64_t out, int64_t in, bool bias,
               const Division& division = {});
@@ -29,6 +32,7 @@ class WeightList {
   std::vector<Weight> weights_;
   int64_t experts_ = 0;
   int64_t chosen_ = 0;
+  int64_t blocks_ = 0;
 };
 
 /// Product and sum, with an Error on int64 overflow.

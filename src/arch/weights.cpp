@@ -129,10 +129,10 @@ void add(WeightList& list, const RgLru& m, int64_t d_model) {
   list.linear("mixer.x", "lru in", *m.width, d_model, true);
   list.table("mixer.conv.weight", "lru conv", {*m.width, m.conv});
   list.table("mixer.conv.bias", "lru conv", {*m.width});
-  list.experts(m.blocks, m.blocks);  // a token uses every block
+  list.blocks(m.blocks);
   list.linear("mixer.input_gate", "lru gates", block, block, true);
   list.linear("mixer.recurrence_gate", "lru gates", block, block, true);
-  list.experts(0, 0);
+  list.blocks(0);
   list.table("mixer.decay", "lru decay", {*m.width});
   list.linear("mixer.out", "lru out", d_model, *m.width, true);
 }

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <thread>
 
 #include "lamina/base/cores.h"
@@ -28,6 +29,7 @@ struct LaunchArguments {
   int processes = 1;
   int restarts = 0;
   std::vector<std::string> command;
+  std::string job;  ///< name of this job, the same for all restarts
 };
 
 /// A started process of the job.
@@ -40,15 +42,17 @@ struct Child {
 void set_variable(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
 /// Turns this process into rank `rank` of the job. Returns only on failure.
-void become_rank(const LaunchArguments& arguments, int rank, int port, int restart) {
+void become_rank(const LaunchArguments& arguments, int rank, int port, int restart, pid_t launcher) {
   ::setpgid(0, 0);  // so that Ctrl-C reaches only the launcher, which forwards it once
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != launcher) return;  // it died before prctl: no signal would come
   set_variable("RANK", std::to_string(rank));
   set_variable("LOCAL_RANK", std::to_string(rank));
   set_variable("WORLD_SIZE", std::to_string(arguments.processes));
   set_variable("LOCAL_WORLD_SIZE", std::to_string(arguments.processes));
   set_variable("MASTER_ADDR", "127.0.0.1");
   set_variable("MASTER_PORT", std::to_string(port));
+  set_variable("LAMINA_JOB", arguments.job);
   set_variable("LAMINA_RESTART_COUNT", std::to_string(restart));
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
     set_variable("OMP_NUM_THREADS", std::to_string(std::max(1, usable_cores() / arguments.processes)));
@@ -61,12 +65,13 @@ void become_rank(const LaunchArguments& arguments, int rank, int port, int resta
 
 std::vector<Child> start(const LaunchArguments& arguments, int restart) {
   const int port = comm::Socket::listen(0, /*only_here=*/true).port();
+  const pid_t launcher = ::getpid();
   std::vector<Child> children;
   for (int rank = 0; rank < arguments.processes; ++rank) {
     const pid_t pid = ::fork();
     LAMINA_CHECK(pid >= 0, "process ", rank, " of ", arguments.processes, " cannot be started: ", std::strerror(errno));
     if (pid == 0) {
-      become_rank(arguments, rank, port, restart);
+      become_rank(arguments, rank, port, restart, launcher);
       ::_exit(127);
     }
     children.push_back({pid});
@@ -130,13 +135,20 @@ void check_shared(const std::vector<std::string>& command) {
       str("`", name, "` does not run as several processes; expected train, generate, eval, serve or bench engine"));
 }
 
-void run_launch(const LaunchArguments& arguments) {
+/// A name that no other job has.
+std::string new_job_name() {
+  std::random_device random;
+  return str(random(), "-", random());
+}
+
+void run_launch(LaunchArguments arguments) {
   if (arguments.command.empty()) {
     throw UsageError(
         "no command was given; for example: lamina launch --nproc 2 -- train quickstart --data FILE "
         "--set layout.dp=2");
   }
   check_shared(arguments.command);
+  arguments.job = new_job_name();
   catch_stop_signals("\nstopping all processes; press Ctrl-C again to stop immediately\n");
   for (int restart = 0;; ++restart) {
     std::vector<Child> children = start(arguments, restart);

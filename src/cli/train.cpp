@@ -116,6 +116,15 @@ bool is_restarted() {
   return false;
 }
 
+/// Name of the job that this process belongs to; a restart of the job keeps it. Empty: none.
+std::string job_name() {
+  for (const char* name : {"LAMINA_JOB", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && *value != '\0') return str(name, "=", value);
+  }
+  return "";
+}
+
 struct RunPlace {
   std::string folder;
   train::RunLock lock;  ///< lock of a newly started run
@@ -154,7 +163,7 @@ RunPlace new_run(const TrainArguments& arguments, const Device& device, const Jo
   std::string folder = arguments.run.empty() ? default_run(arguments.recipe) : arguments.run;
   if (is_restarted() && path_exists(folder + "/recipe.json")) {
     train::restore_replaced_run(folder);
-    return {std::move(folder), {}};
+    if (train::job_of_run(folder) == job_name()) return {std::move(folder), {}};
   }
   const auto approve = [&](const train::Recipe& resolved) {
     if (!arguments.any_memory) train::check_memory(resolved, device);
@@ -163,7 +172,8 @@ RunPlace new_run(const TrainArguments& arguments, const Device& device, const Jo
   check_ranks(recipe, job);
   check_has_data(arguments, recipe);
   train::RunLock lock = train::start_run(
-      folder, recipe, {.force = arguments.force, .approve = approve, .watch = progress_of_preparation()});
+      folder, recipe,
+      {.force = arguments.force, .approve = approve, .watch = progress_of_preparation(), .job = job_name()});
   return {std::move(folder), std::move(lock)};
 }
 

@@ -8,8 +8,6 @@
 namespace lamina::comm {
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
-
 struct LauncherNames {
   const char* launcher;
   const char* rank;

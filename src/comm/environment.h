@@ -1,10 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
 
 namespace lamina::comm {
+
+inline constexpr int kMostRanks = 1 << 20;  ///< largest number of processes of a job
 
 /// This process's position among the processes of a job, taken from variables that a launcher sets.
 struct RankEnvironment {
@@ -16,6 +19,9 @@ struct RankEnvironment {
   /// Time in seconds after which a silent rank counts as lost (LAMINA_HEARTBEAT_SECONDS).
   double heartbeat_seconds = 60;
   double deadline = 600;  ///< time limit in seconds for waiting on other ranks (LAMINA_COMM_SECONDS)
+
+  /// Seconds that a rank waits for the others to start.
+  double start_seconds() const { return std::min(120.0, deadline); }
 };
 
 /// Returns the value of an environment variable; empty if it is not set.

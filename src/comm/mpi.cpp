@@ -25,7 +25,7 @@ class MpiTransport final : public Transport {
     own.rank = rank_;
     own.size = size_;
     Meeting meeting = meet(
-        own, [](const std::string&) { return std::string(); }, 120);
+        own, [](const std::string&) { return std::string(); }, own.start_seconds());
     monitor_ = std::make_unique<Monitor>(rank_, std::move(meeting.connections), hosts_, own.heartbeat_seconds);
   }
 
@@ -205,7 +205,13 @@ std::shared_ptr<Transport> make_mpi_transport(const RankEnvironment& environment
                   kLaminaMpiVersion, "; install both from one build");
     return nullptr;
   }
-  return std::make_shared<MpiTransport>(*table, environment);
+  auto transport = std::make_shared<MpiTransport>(*table, environment);
+  if (transport->size() != environment.size) {
+    problem = str("MPI has ", transport->size(), " of the ", environment.size,
+                  " processes that the launcher started; it is another MPI than the one that liblamina_mpi.so uses");
+    return nullptr;
+  }
+  return transport;
 }
 
 }  // namespace lamina::comm

@@ -26,12 +26,14 @@ inline constexpr size_t kHelloBytes = 16;         ///< size of an encoded hello
 inline constexpr uint32_t kMaxValueBytes = 4096;  ///< longest value
 /// Encodes a hello.
 std::string encode_hello(const Hello& hello);
-/// Decodes a hello. Empty if the bytes are not a valid hello for a job with `size` ranks.
-std::optional<Hello> decode_hello(const std::string& bytes, int size);
+/// Decodes a hello. Empty if the bytes are not a valid hello. Its size may differ from the number of ranks that rank 0
+/// expects.
+std::optional<Hello> decode_hello(const std::string& bytes);
 
 /// All ranks meet at rank 0, which listens at the environment's master address and port, and exchange a value each.
 /// `value_of` receives the local address of the connection ("" on rank 0). Connections that do not use this protocol
-/// are dropped. Throws a CommError that names the missing ranks if some do not arrive in time.
+/// are dropped. Throws a CommError that names the missing ranks if some do not arrive in time, and an Error if ranks
+/// were started with different numbers of ranks. Rank 0 sends its reason to the ranks that came, which throw the same.
 Meeting meet(const RankEnvironment& environment, const std::function<std::string(const std::string& own)>& value_of,
              double seconds);
 

@@ -16,8 +16,6 @@
 namespace lamina::comm {
 namespace {
 
-constexpr double kStartSeconds = 120;
-
 /// The first bytes on a connection between two ranks.
 struct Introduction {
   uint64_t job = 0;  ///< random number of the job, which identifies its connections
@@ -193,8 +191,8 @@ std::vector<Socket> connect_all(const RankEnvironment& environment, const std::v
   for (int missing = environment.size - environment.rank - 1; missing > 0;) {
     Socket socket = door.accept(expiry);
     if (!socket.is_open() && Clock::now() >= expiry) {
-      throw CommError(str(missing, " ranks did not connect to rank ", environment.rank, " within ", kStartSeconds,
-                          " s; check that no firewall is between the hosts"));
+      throw CommError(str(missing, " ranks did not connect to rank ", environment.rank, " within ",
+                          environment.start_seconds(), " s; check that no firewall is between the hosts"));
     }
     Introduction who;
     if (!socket.is_open() || !socket.receive(&who, sizeof who, Clock::now() + std::chrono::seconds(5))) continue;
@@ -216,15 +214,17 @@ std::shared_ptr<Transport> make_tcp_transport(const RankEnvironment& environment
       [&](const std::string& own) {
         return str(this_host(), " ", own.empty() ? environment.master_address : own, " ", door.port(), " ", job);
       },
-      kStartSeconds);
+      environment.start_seconds());
   std::vector<Contact> contacts;
   std::vector<std::string> hosts;
   for (const std::string& value : meeting.values) {
     contacts.push_back(read_contact(value));
     hosts.push_back(contacts.back().host);
   }
-  std::vector<Socket> peers =
-      connect_all(environment, contacts, door, Clock::now() + std::chrono::seconds(static_cast<int>(kStartSeconds)));
+  std::vector<Socket> peers = connect_all(
+      environment, contacts, door,
+      Clock::now() +
+          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(environment.start_seconds())));
   return std::make_shared<TcpTransport>(environment, std::move(hosts), std::move(peers),
                                         std::move(meeting.connections));
 }

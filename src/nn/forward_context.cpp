@@ -49,6 +49,7 @@ Tensor ForwardContext::drop(const Tensor& x, double probability) {
   const RandomKey key = draw();
   const int64_t width = x.dim(-1);
   const int64_t tokens = x.numel() / width;
+  if (tokens == 0) return x;  // this rank's share of fewer tokens than ranks
   const std::vector<TokenRun> runs = token_runs(tokens);
   if (runs.size() == 1) return ops::dropout(x, probability, key, runs[0].whole * width);
   const Tensor flat = x.reshape({tokens, width});

@@ -148,7 +148,14 @@ RunData of_task(const Recipe& recipe) {
   return data;
 }
 
+constexpr const char* kJobFile = "job.txt";
+
 }  // namespace
+
+std::string job_of_run(const std::string& folder) {
+  const std::string file = (fs::path(folder) / kJobFile).string();
+  return path_exists(file) ? read_text(file) : "";
+}
 
 RunData open_run_data(const std::string& run_folder, const Recipe& recipe) {
   if (recipe.data.task) return of_task(recipe);
@@ -208,6 +215,7 @@ RunLock start_run(const std::string& folder, const Recipe& recipe, const StartOp
   if (options.approve) options.approve(resolved);
   if (tokens.tokenizer) text::save_tokenizer(*tokens.tokenizer, target.path(""));
   write_text(target.path("recipe.json"), write_recipe(resolved));
+  if (!options.job.empty()) write_text(target.path(kJobFile), options.job);
   RunLock lock(target.path(""));
   if (old.held()) set_run_aside(folder);
   try {

@@ -37,9 +37,12 @@ struct StartOptions {
   /// Called with the resolved recipe before the folder is created. May throw to cancel.
   std::function<void(const Recipe&)> approve;
   data::PrepareWatch watch;  ///< progress of tokenizing a text
+  std::string job = {};      ///< name of the job that starts the run (job_of_run()); empty: none
 };
 /// Creates the folder of a run atomically: tokenizes the text, resolves the recipe, and writes recipe.json and
 /// tokenizer.json. Returns the lock of the new run.
 RunLock start_run(const std::string& folder, const Recipe& recipe, const StartOptions& options = {});
+/// The job that started the run in `folder`; empty: none, or there is no run.
+std::string job_of_run(const std::string& folder);
 
 }  // namespace lamina::train

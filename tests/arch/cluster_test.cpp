@@ -14,7 +14,9 @@
 #include "lamina/arch/count.h"
 #include "lamina/arch/edit.h"
 #include "lamina/arch/presets.h"
+#include "lamina/arch/reach.h"
 #include "lamina/arch/resolve.h"
+#include "lamina/arch/tensor_shards.h"
 #include "lamina/base/files.h"
 
 namespace lamina::arch {
@@ -308,6 +310,28 @@ TEST(ClusterSearch, rulesNameTheField) {
   EXPECT_EQ(problem_paths({.sequence = true}, 1, "gpt2"), Paths{"layout.sequence"});
   EXPECT_EQ(problem_paths({.zero = 9}, 1, "gpt2"), Paths{"layout.zero"});
   EXPECT_EQ(problem_paths({.interleave = 2}, 1, "gpt2"), Paths{"layout.schedule"});
+}
+
+TEST(ClusterSearch, findsOnlyLayoutsThatTrainingCanDivide) {
+  for (const char* preset : {"rwkv-4-430m", "qwen3-next-tiny", "mamba-130m", "falcon-h1-tiny", "modernbert-tiny"}) {
+    const ArchSpec spec = cluster_preset(preset);
+    TrainingSetup setup;
+    setup.batch = 64;
+    setup.length = std::min<int64_t>(4096, longest_sequence(spec).value_or(4096));
+    const ModelShape model = model_shape(spec, setup.length);
+    const LayoutSearch found = find_layouts(load_cluster("h100"), model, setup, {}, 16, 1000);
+    ASSERT_FALSE(found.best.empty()) << preset;
+    for (const StepEstimate& estimate : found.best) {
+      const Layout& l = estimate.layout;
+      EXPECT_TRUE(tensor_parallel_problems(spec, l.tp).empty()) << preset << " tp " << l.tp;
+      EXPECT_TRUE(context_parallel_problems(spec, l.cp).empty()) << preset << " cp " << l.cp;
+      EXPECT_TRUE(expert_parallel_problems(spec, l.ep).empty() && l.dp % l.ep == 0) << preset << " ep " << l.ep;
+      EXPECT_TRUE(pipeline_problems(spec, l.pp, l.interleave).empty()) << preset << " " << to_text(l);
+    }
+  }
+  EXPECT_EQ(problem_paths({.tp = 2}, 2, "rwkv-4-430m").front(), "layout.tp");
+  EXPECT_EQ(problem_paths({.cp = 2}, 2, "qwen3-next-tiny"), std::vector<std::string>{"layout.cp"});
+  EXPECT_EQ(problem_paths({.dp = 2, .cp = 2, .ep = 4}, 4, "mixtral-tiny"), std::vector<std::string>{"layout.ep"});
 }
 
 TEST(ClusterPlan, everyPresetHasAPlan) {

@@ -116,6 +116,10 @@ const std::vector<Breach>& breaches() {
        {"layers=[{\"pattern\":[{\"mixer\":{\"kind\":\"attention\",\"n_heads\":4}},{\"mixer\":{\"kind\":\"attention\","
         "\"n_heads\":2}}]}]"},
        "shared_tables_agree"},
+      {"gpt2-tiny", {kMixer + "position=t5"}, "shared_table_is_alone"},
+      {"retro-tiny",
+       {"retrieval.position=learned", "retrieval." + kMixer + "position={\"kind\":\"t5\",\"bidirectional\":true}"},
+       "shared_table_is_alone"},
       {"llama-tiny",
        {"position={\"kind\":\"alibi\",\"rounding\":\"bf16\"}", kMixer + "soft_cap=2"},
        "rounded_bias_uncapped"},

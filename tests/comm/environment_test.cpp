@@ -63,15 +63,16 @@ TEST(RankEnvironment, FirstHostOfANodeList) {
   EXPECT_EQ(comm::first_host(""), "");
 }
 
-TEST(Store, OnlyRanksOfThisJobAreTaken) {
+TEST(Store, OnlyHellosAreTaken) {
   const std::string hello = comm::encode_hello({3, 4, 17});
-  EXPECT_EQ(comm::decode_hello(hello, 4)->rank, 3);
-  EXPECT_EQ(comm::decode_hello(hello, 4)->value_bytes, 17U);
-  EXPECT_FALSE(comm::decode_hello(hello, 8));
-  EXPECT_FALSE(comm::decode_hello("GET / HTTP/1.1\r\n", 4));
-  EXPECT_FALSE(comm::decode_hello(comm::encode_hello({4, 4, 0}), 4));
-  EXPECT_FALSE(comm::decode_hello(comm::encode_hello({1, 4, 1 << 30}), 4));
-  EXPECT_FALSE(comm::decode_hello("", 4));
+  EXPECT_EQ(comm::decode_hello(hello)->rank, 3);
+  EXPECT_EQ(comm::decode_hello(hello)->size, 4);
+  EXPECT_EQ(comm::decode_hello(hello)->value_bytes, 17U);
+  EXPECT_FALSE(comm::decode_hello("GET / HTTP/1.1\r\n"));
+  EXPECT_FALSE(comm::decode_hello(comm::encode_hello({4, 4, 0})));
+  EXPECT_FALSE(comm::decode_hello(comm::encode_hello({0, 1 << 30, 0})));
+  EXPECT_FALSE(comm::decode_hello(comm::encode_hello({1, 4, 1 << 30})));
+  EXPECT_FALSE(comm::decode_hello(""));
 }
 
 }  // namespace

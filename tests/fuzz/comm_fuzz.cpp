@@ -8,7 +8,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lamina;
   const std::string text(reinterpret_cast<const char*>(data), size);
   comm::first_host(text);
-  comm::decode_hello(text.substr(0, comm::kHelloBytes), 4);
+  comm::decode_hello(text.substr(0, comm::kHelloBytes));
   comm::CallHeader header;
   std::memcpy(&header, data, std::min(size, sizeof header));
   comm::mismatch({}, header, 16);

@@ -48,6 +48,14 @@ TEST(ExpertParallel, RanksWithDifferentNumbersOfRowsAndExperts) {
   compare(small_recipe(with(changes, layout(5, 1, 5))), expected, "12 rows and 7 experts on 5 ranks");
 }
 
+TEST(ExpertParallel, DiagonalBlocksOfOtherLayersAreNotExperts) {
+  const std::string block = "architecture.layers[0].pattern[0].";
+  const std::vector<std::string> changes =
+      with(experts("mixtral-tiny"), {block + "mixer={\"kind\":\"rg_lru\",\"blocks\":4}"});
+  const First expected = single_device(small_recipe(changes));
+  for (const int zero : {0, 3}) compare(small_recipe(with(changes, layout(2, 1, 2, zero))), expected, "rg_lru");
+}
+
 TEST(ExpertParallel, RandomArchitecturesAndLayoutsEqualOneDevice) {
   int compared = 0;
   for (uint64_t seed = 1000; compared < 16 && seed < 1400; ++seed) {

@@ -126,7 +126,7 @@ TEST(Interleaved, OrderedSumsHaveTheBitsOf1F1BAndOfAnyNumberOfRanks) {
     // Stages sum the gradients of a tied table before data-parallel ranks do, so their bits depend on the ranks.
     const bool tied = changes[0] == "architecture=gpt2-tiny";
     Trained first;
-    for (const auto& [dp, zero] : std::vector<std::array<int, 2>>{{1, 0}, {2, 0}, {2, 2}, {2, 3}, {4, 1}}) {
+    for (const auto& [dp, zero] : std::vector<std::array<int, 2>>{{1, 0}, {2, 2}, {2, 3}, {4, 1}}) {
       const auto run = [&, dp = dp, zero = zero](std::vector<std::string> schedule) {
         schedule.insert(schedule.end(), {"layout.pp=2", "layout.order=ordered", str("layout.dp=", dp),
                                          str("layout.zero=", zero), "layout.micro_batch=2"});

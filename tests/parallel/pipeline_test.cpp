@@ -35,6 +35,8 @@ TEST(Pipeline, LossNormAndEveryGradientEqualOneDeviceInF64) {
       with(deep("gemma-2-tiny"), {"z_loss=0.01", "label_smoothing=0.1"}),
       with(deep("opt-tiny"), {"layout.order=ordered"}),
       with(deep("mamba-tiny"), {"accumulation=1"}),
+      // Learned positions on the first stage, biases of relative attention on every stage.
+      with(deep("gpt2-tiny"), {"architecture.layers[0].pattern[0].mixer.position=transformer_xl"}),
   };
   for (const std::vector<std::string>& changes : cases) {
     const train::Recipe single = small_recipe(changes);

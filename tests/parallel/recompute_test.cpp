@@ -60,7 +60,7 @@ TEST(SelectiveRecomputation, PlainFeedForwardsInBf16DifferByRoundingOnly) {
 }
 
 TEST(SelectiveRecomputation, HasTheSameBitsOnRanks) {
-  for (const char* preset : {"llama-tiny", "gpt2-tiny", "gpt-neox-tiny"}) {
+  for (const char* preset : {"llama-tiny", "gpt-neox-tiny"}) {
     for (const std::vector<std::string>& layout : std::vector<std::vector<std::string>>{
              {"layout.dp=3"},
              {"layout.dp=2", "layout.order=ordered", "layout.zero=2"},

@@ -2,6 +2,7 @@
 // save keeps the old checkpoint.
 #include <filesystem>
 #include <numeric>
+#include <utility>
 
 #include "lamina/base/files.h"
 #include "lamina/io/checkpoint.h"
@@ -100,11 +101,14 @@ TEST(ShardedCheckpoint, LayoutAToBToAReturnsTheSameBytes) {
       const TemporaryFolder folder;
       pass_on(recipe(a), "", folder / "a", 2);
       const std::string expected = whole_bytes(folder / "a/last");
+      bool was_back = false;
       for (const Layout& b : layouts) {
         if (a == b) continue;
         const std::string what = str(model[0], ": ", ::testing::PrintToString(a), " to ", ::testing::PrintToString(b));
         pass_on(recipe(b), folder / "a", folder / "b");
         EXPECT_TRUE(whole_bytes(folder / "b/last") == expected) << what;
+        // From b to a is a case of its own: the way back is needed once for each layout.
+        if (std::exchange(was_back, true)) continue;
         pass_on(recipe(a), folder / "b", folder / "again");
         EXPECT_TRUE(files_of(folder / "again/last") == files_of(folder / "a/last")) << what << " and back";
       }

@@ -53,17 +53,15 @@ TEST(TensorParallel, FiveUpdatesEqualOneDevice) {
            {"architecture=gemma-2-tiny", "optimizer.kind=sgd", "optimizer.lr=0.1"}}) {
     const Trained one = train_five(small_recipe(changes), nullptr);
     for (const auto& [dp, tp, zero] : std::vector<std::array<int, 3>>{{1, 2, 0}, {1, 4, 0}, {2, 2, 1}, {2, 2, 2}}) {
-      for (const char* sequence : {"false", "true"}) {
-        std::vector<std::string> layout = changes;
-        layout.insert(layout.end(), {str("layout.dp=", dp), str("layout.tp=", tp), str("layout.zero=", zero),
-                                     str("layout.sequence=", sequence)});
-        const Trained many = train_on_ranks(dp * tp, small_recipe(layout));
-        const std::string what = str(changes[0], ": dp ", dp, " tp ", tp, " zero ", zero, " sequence ", sequence);
-        ASSERT_EQ(one.tensors.size(), many.tensors.size()) << what;
-        EXPECT_LE(largest_difference(one, many), 5e-6) << what;
-        EXPECT_NEAR(one.losses[4], many.losses[4], 5e-6) << what;
-        EXPECT_NEAR(one.norms[4], many.norms[4], 5e-5) << what;
-      }
+      std::vector<std::string> layout = changes;
+      layout.insert(layout.end(), {str("layout.dp=", dp), str("layout.tp=", tp), str("layout.zero=", zero),
+                                   str("layout.sequence=", tp == 4 || zero == 2 ? "true" : "false")});
+      const Trained many = train_on_ranks(dp * tp, small_recipe(layout));
+      const std::string what = str(changes[0], ": dp ", dp, " tp ", tp, " zero ", zero);
+      ASSERT_EQ(one.tensors.size(), many.tensors.size()) << what;
+      EXPECT_LE(largest_difference(one, many), 5e-6) << what;
+      EXPECT_NEAR(one.losses[4], many.losses[4], 5e-6) << what;
+      EXPECT_NEAR(one.norms[4], many.norms[4], 5e-5) << what;
     }
   }
 }

@@ -34,7 +34,7 @@ struct Layout {
     field("tp", self.tp, "tensor parallel: devices that share every matrix (arXiv:1909.08053)");
     field("pp", self.pp, "pipeline parallel: stages of consecutive layers (arXiv:2104.04473)");
     field("cp", self.cp, "context parallel: devices that share every sequence (arXiv:2310.01889)");
-    field("ep", self.ep, "expert parallel: devices of the dp and cp groups that share the experts (arXiv:2006.16668)");
+    field("ep", self.ep, "expert parallel: devices of the dp group that share the experts (arXiv:2006.16668)");
     field("zero", self.zero,
           "what the dp and cp groups share instead of copying (arXiv:1910.02054): 0 nothing, 1 optimizer state, "
           "2 gradients too, 3 weights too",

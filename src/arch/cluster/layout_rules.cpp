@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cmath>
 
 #include "lamina/arch/cluster/step.h"
+#include "lamina/arch/tensor_shards.h"
 #include "lamina/arch/value_range.h"
 
 namespace lamina::arch {
@@ -30,10 +32,6 @@ void check_layer(const LayerShape& layer, const Layout& layout, const Note& note
         "tp", [&] { return str(layout.tp, " does not divide a width of ", by_in ? product.in : product.out); },
         "use a divisor, or change the width");
     break;
-  }
-  if (layer.ssm_width > 0 && layout.cp > 1) {
-    note(
-        "cp", [&] { return str(layout.cp, " with state space layers"); }, "context parallelism needs attention");
   }
   if (layout.ep > 1 && layer.experts > 0 && layer.experts % layout.ep != 0) {
     note(
@@ -100,9 +98,9 @@ void check_sizes(const ModelShape& model, const Layout& layout, int64_t devices,
         },
         "interleaved needs pp > 1 and interleave > 1, 1f1b has interleave 1");
   }
-  if ((layout.dp * layout.cp) % layout.ep != 0) {
+  if (layout.dp % layout.ep != 0) {
     note(
-        "ep", [&] { return str(layout.ep, " does not divide dp · cp = ", layout.dp * layout.cp); }, "use a divisor");
+        "ep", [&] { return str(layout.ep, " does not divide dp = ", layout.dp); }, "use a divisor");
   }
   if (layout.sequence && layout.tp == 1) {
     note(
@@ -126,7 +124,21 @@ void check_layout(const ModelShape& model, const TrainingSetup& setup, const Lay
   }
 }
 
+/// What training refuses, under the field of the layout that asks for it.
+std::vector<Problem> undivided(const ArchSpec& spec, const Layout& layout) {
+  std::vector<Problem> problems;
+  const auto add = [&](const char* path, const std::vector<Problem>& found) {
+    for (const Problem& p : found) problems.push_back({"layout", path, str(p.path, ": ", p.message), p.hint});
+  };
+  add("layout.tp", tensor_parallel_problems(spec, layout.tp));
+  add("layout.cp", context_parallel_problems(spec, layout.cp));
+  add("layout.ep", expert_parallel_problems(spec, layout.ep));
+  return problems;
+}
+
 }  // namespace
+
+bool can_divide(const ArchSpec& spec, const Layout& layout) { return undivided(spec, layout).empty(); }
 
 std::vector<Problem> layout_problems(const ModelShape& model, const TrainingSetup& setup, const Layout& layout,
                                      int64_t devices) {
@@ -140,6 +152,13 @@ std::vector<Problem> layout_problems(const ModelShape& model, const TrainingSetu
   check_layout(model, setup, layout, devices, [&](const char* path, const auto& message, const char* hint) {
     problems.push_back({"layout", *path == '\0' ? "layout" : str("layout.", path), message(), hint});
   });
+  const size_t own = problems.size();
+  for (Problem& problem : undivided(model.spec, layout)) {
+    const auto same = [&](const Problem& known) { return known.path == problem.path; };
+    if (std::none_of(problems.begin(), problems.begin() + static_cast<std::ptrdiff_t>(own), same)) {
+      problems.push_back(std::move(problem));
+    }
+  }
   return problems;
 }
 

@@ -153,6 +153,7 @@ ModelShape model_shape(const ArchSpec& resolved, int64_t length) {
   LAMINA_CHECK(layer_count(resolved) <= kMostLayers, layer_count(resolved), " layers; at most ", kMostLayers,
                " can be planned for a cluster");
   ModelShape model;
+  model.spec = resolved;
   model.d_model = static_cast<double>(resolved.d_model);
   model.vocab = static_cast<double>(resolved.vocab_size);
   model.d_embed = static_cast<double>(*resolved.embedding.d_embed);

@@ -42,6 +42,7 @@ struct LayerShape {
 
 /// Sizes of a resolved architecture for cost estimates.
 struct ModelShape {
+  ArchSpec spec;  ///< the architecture: decides what training can divide
   double d_model = 0;
   double vocab = 0;
   double d_embed = 0;

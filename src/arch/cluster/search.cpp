@@ -51,11 +51,12 @@ class LayoutFinder {
       if (devices_ % tp != 0) continue;
       for (const int64_t cp : choices(wish_, "cp", fixed.cp, context_sizes(devices_ / tp))) {
         if (devices_ / tp % cp != 0) continue;
-        for (const int64_t ep : choices(wish_, "ep", fixed.ep, expert_sizes(devices_ / tp))) {
+        for (const int64_t ep : choices(wish_, "ep", fixed.ep, expert_sizes(devices_ / tp / cp))) {
           Layout layout = fixed;
           layout.tp = tp;
           layout.cp = cp;
           layout.ep = ep;
+          if (!can_divide(model_.spec, layout)) continue;
           if (!wish_.has("sequence")) layout.sequence = tp > 1;
           try_micro_batches(layout);
         }
@@ -118,12 +119,12 @@ class LayoutFinder {
     }
   }
 
-  /// Numbers of chunks per stage for which chunks have equal numbers of layers. Embedding and head may each count as a
-  /// layer.
+  /// Numbers of chunks per stage for which chunks have equal numbers of layers, at least one. Embedding and head may
+  /// each count as a layer.
   std::vector<int64_t> chunk_counts(int64_t pp) const {
     std::vector<int64_t> counts{1};
     const auto layers = static_cast<int64_t>(model_.layers.size());
-    for (int64_t chunks = 2; pp > 1 && chunks * pp <= layers + 2; ++chunks) {
+    for (int64_t chunks = 2; pp > 1 && chunks * pp <= layers; ++chunks) {
       if (layers % (chunks * pp) == 0 || (layers + 2) % (chunks * pp) == 0) counts.push_back(chunks);
     }
     return counts;

@@ -83,7 +83,9 @@ std::vector<int64_t> chunk_layers(int64_t layers, int64_t chunks);
 /// All reasons why a layout is impossible for this model and batch on `devices` devices.
 std::vector<Problem> layout_problems(const ModelShape& model, const TrainingSetup& setup, const Layout& layout,
                                      int64_t devices);
-/// Whether layout_problems() is empty; builds no messages.
+/// Whether `lamina train` can divide the layers of the model over tp, cp and ep ranks.
+bool can_divide(const ArchSpec& spec, const Layout& layout);
+/// Whether layout_problems() is empty; builds no messages. The layout must pass can_divide().
 bool is_possible(const ModelShape& model, const TrainingSetup& setup, const Layout& layout, int64_t devices);
 
 /// The resource that limits an estimate. limit_text() gives a sentence about it.
