@@ -34,7 +34,9 @@ struct Pooling {
   Activation activation = Activation::tanh;
   bool unit_length = false;
   static void visit_fields(auto& self, auto&& field) {
-    field("of", self.of, "mean: the mean over the tokens of a sequence; first or last: that token; max: the largest value of each dimension");
+    field("of", self.of,
+          "mean: the mean over the tokens of a sequence; first or last: that token; max: the largest value of each "
+          "dimension");
     field("dense", self.dense, "a dense layer d_model x d_model with bias after pooling, then the activation");
     field("activation", self.activation, "activation of the dense layer");
     field("unit_length", self.unit_length, "divide the vector by its length");

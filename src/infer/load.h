@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lamina/io/checkpoint.h"
+#include "lamina/io/hf/sentence_transformers.h"
 #include "lamina/nn/model.h"
 #include "lamina/nn/weight_format.h"
 #include "lamina/text/tokenizer.h"
@@ -19,6 +20,8 @@ struct LoadedModel {
   std::string tokenizer_path;                  ///< its file or folder
   std::vector<text::TokenId> stop_tokens;      ///< tokens that end a text, from the tokenizer and the checkpoint
   std::string fingerprint;                     ///< see model_fingerprint; empty unless asked for
+  /// How texts become vectors, if the model says so: by the files of sentence-transformers or by spec().pooling.
+  std::optional<io::VectorRecipe> vectors;
 };
 
 /// How a model is loaded.
@@ -37,6 +40,9 @@ LoadedModel load_model(const std::string& path, const Device& device, const Load
 
 /// What this rank holds of the tensors of a whole model, for Module::adopt_state_dict. Without other ranks all of them.
 nn::StateDict own_tensors(const nn::Model& model, const nn::StateDict& whole);
+
+/// LoadedModel::vectors, or the mean of the hidden states.
+io::VectorRecipe vector_recipe(const LoadedModel& model);
 
 /// Throws Error unless `draft` can draft tokens for `target`: both have the same tokenizer. A model without one must
 /// have a vocabulary of the same size.

@@ -2,20 +2,25 @@
 
 #include <string>
 
+#include "lamina/infer/embed.h"
 #include "lamina/infer/load.h"
 #include "lamina/search/index_update.h"
 
 namespace lamina::infer {
 
-/// Makes vectors of texts: the mean of the final hidden states over a text's tokens, divided by its length. Texts
-/// longer than the context are cut; characters that the vocabulary lacks are skipped. `model` must outlive the function
-/// and have a tokenizer. A text without tokens gives zeros.
-search::Embedder text_embedder(const LoadedModel& model);
+/// Makes vectors of texts by the model's recipe, divided by their length. Texts longer than the context are cut;
+/// characters that the vocabulary lacks are skipped. `model` must outlive the function and have a tokenizer. A text
+/// without tokens gives zeros. `role` chooses the prompt, if the model has prompts.
+search::Embedder text_embedder(const LoadedModel& model, TextRole role);
+
+/// Loads the model that an index names, or the one at `given` if that is not empty, and checks it (check_embedder).
+LoadedModel load_embedder(const search::VectorSettings& settings, const std::string& given, const Device& device,
+                          const std::string& option);
 
 /// Settings for an index with vectors of this model.
 search::VectorSettings vector_settings(const LoadedModel& model, const std::string& path);
 
-/// Throws Error if `model` is not the model that made the vectors of an index.
-void check_embedder(const LoadedModel& model, const search::VectorSettings& settings);
+/// Throws Error if `model` is not the model that made the vectors of an index. `option` gives that model.
+void check_embedder(const LoadedModel& model, const search::VectorSettings& settings, const std::string& option);
 
 }  // namespace lamina::infer

@@ -13,7 +13,7 @@ struct ReadOptions {
   Progress progress;           ///< bytes read; may be empty
 };
 /// Location of the model of `path`. For the folder of a training run (with recipe.json): its best checkpoint, else the
-/// last one. Otherwise `path` itself.
+/// last one. For a folder of sentence-transformers: the encoder's folder in it. Otherwise `path` itself.
 std::string model_place(const std::string& path);
 
 /// Reads a model in any supported format: a Hugging Face folder (config.json), Lamina's own (architecture.json), the

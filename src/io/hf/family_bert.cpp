@@ -291,21 +291,21 @@ std::vector<Family> bert_kin() {
   const NameMap roberta_all = joined({roberta_names(), roberta_head_names()});
   return {
       with_headless({"bert", "BertForMaskedLM", bert, bert_names()}, {"BertModel", "bert.", kBertHead}, kBertExtras),
-      with_headless({"roberta", "RobertaForMaskedLM", roberta, roberta_all},
-                    {"RobertaModel", "roberta.", kRobertaHead}, kRobertaExtras),
+      with_headless({"roberta", "RobertaForMaskedLM", roberta, roberta_all}, {"RobertaModel", "roberta.", kRobertaHead},
+                    kRobertaExtras),
       with_headless({"xlm-roberta", "XLMRobertaForMaskedLM", roberta_kin, roberta_all},
                     {"XLMRobertaModel", "roberta.", kRobertaHead}, kRobertaExtras),
       with_headless({"camembert", "CamembertForMaskedLM", roberta_kin, roberta_all},
                     {"CamembertModel", "roberta.", kRobertaHead}, kRobertaExtras),
       with_headless({"distilbert", "DistilBertForMaskedLM", distilbert, distilbert_names()},
                     {"DistilBertModel", "distilbert.", "vocab_transform.weight"}),
-      with_headless({"longformer", "LongformerForMaskedLM", longformer,
-                     joined({longformer_names(), roberta_head_names()})},
-                    {"LongformerModel", "longformer.", kRobertaHead}, kRobertaExtras),
+      with_headless(
+          {"longformer", "LongformerForMaskedLM", longformer, joined({longformer_names(), roberta_head_names()})},
+          {"LongformerModel", "longformer.", kRobertaHead}, kRobertaExtras),
       with_headless({"modernbert", "ModernBertForMaskedLM", modernbert, modernbert_names()},
                     {"ModernBertModel", "model.", "head.dense.weight"}),
-      with_headless({"big_bird", "BigBirdForMaskedLM", big_bird, bert_names()},
-                    {"BigBirdModel", "bert.", kBertHead}, kBertExtras),
+      with_headless({"big_bird", "BigBirdForMaskedLM", big_bird, bert_names()}, {"BigBirdModel", "bert.", kBertHead},
+                    kBertExtras),
   };
 }
 

@@ -168,7 +168,8 @@ std::string write_hf(const std::string& folder, const Checkpoint& checkpoint, co
   const DType dtype = options.dtype.value_or(checkpoint.tensors.front().tensor.dtype());
   write_text(target.path("config.json"), hf::write_config(family, checkpoint.spec, checkpoint.tokens, dtype));
   hf::Writer(checkpoint, options, target)
-      .write(hf::stored_tensors(hf::written_names(family, checkpoint.spec), checkpoint.spec), hf::named_constants(family, checkpoint.spec));
+      .write(hf::stored_tensors(hf::written_names(family, checkpoint.spec), checkpoint.spec),
+             hf::named_constants(family, checkpoint.spec));
   if (options.add_files) options.add_files(target.path(""));
   target.publish();
   return std::string(family.model_type);

@@ -6,7 +6,7 @@
 
 namespace lamina::serve {
 
-/// POST /v1/embeddings: normalized means of the final hidden states. Throws ApiError and QueueFull.
+/// POST /v1/embeddings: vectors of texts by the recipe of the model. Throws ApiError and QueueFull.
 void run_embeddings(const Json& body, const std::shared_ptr<Exchange>& exchange,
                     const std::shared_ptr<ServedModel>& model);
 
