@@ -23,8 +23,8 @@ struct KnnOptions {
 /// A model's neighbours. Read-only, so it can be shared.
 class KnnLm {
  public:
-  /// Throws Error if an option is out of range, or the store is not of a model of this width and vocabulary.
-  KnnLm(std::shared_ptr<const search::StateStore> store, const KnnOptions& options, const nn::Model& model);
+  /// Throws Error if an option is out of range, or the store is not of this model, which may have other weight formats.
+  KnnLm(std::shared_ptr<const search::StateStore> store, const KnnOptions& options, nn::Model& model);
 
   /// Prediction from the neighbours of one state.
   struct Prediction {
@@ -42,7 +42,7 @@ class KnnLm {
   KnnOptions options_;
 };
 
-/// Collects a model's states over `ids`, cut into windows as in evaluate(): one for each predicted token.
+/// Collects the states of a decoder over `ids`, cut into windows as in evaluate(): one for each predicted token.
 search::StateStoreBuilder collect_states(nn::Model& model, std::span<const text::TokenId> ids, DType dtype,
                                          const EvaluateOptions& options = {});
 

@@ -35,7 +35,8 @@ class IndexLock {
 /// files that no manifest names.
 class IndexUpdate {
  public:
-  /// A new index. It appears under its name at commit(). Throws Error if `folder` exists, unless `replace` is set.
+  /// A new index. It appears under its name at commit(). Throws Error if `folder` exists, unless `replace` is set
+  /// and it holds nothing but an index.
   static IndexUpdate create(const std::string& folder, const IndexSettings& settings, bool replace);
   /// A change of an existing index. Throws Error if another process is changing it.
   static IndexUpdate open(const std::string& folder);

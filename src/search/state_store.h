@@ -18,6 +18,8 @@ class StateStoreBuilder {
   /// Adds states [n, dim] and the token after each.
   void add(std::span<const float> states, std::span<const int64_t> next_tokens);
   int64_t count() const { return vectors_.count(); }
+  /// The model's state after a fixed text [dim], by which readers recognize the model.
+  void set_probe(std::vector<float> probe);
   /// Writes the store atomically. `graph`: also build a graph for approximate search.
   void write(const std::string& path, const std::string& model, bool graph, const HnswOptions& options,
              const Threads& threads) const;
@@ -26,12 +28,14 @@ class StateStoreBuilder {
   Vectors vectors_;
   int64_t vocab_;
   std::vector<uint32_t> tokens_;
+  std::vector<float> probe_;
 };
 
 /// A mapped store of hidden states and next tokens. Distances are squared Euclidean distances.
 class StateStore {
  public:
   static std::shared_ptr<const StateStore> open(const std::string& path);
+  static bool is_store(const std::string& path);  ///< whether a file is a store, possibly damaged
   /// Like open(), for bytes in memory. Throws Error if anything is inconsistent.
   static std::shared_ptr<const StateStore> parse(SectionFile file);
 
@@ -42,6 +46,7 @@ class StateStore {
   /// Median squared distance of a key to its eighth nearest other key, over a sample: a unit for temperatures.
   double scale() const { return scale_; }
   std::string_view model() const { return {model_.data(), model_.size()}; }  ///< path of the model that made the states
+  std::span<const float> probe() const { return probe_; }  ///< see StateStoreBuilder; empty: the file has none
   bool has_graph() const { return graph_.has_value(); }
   size_t bytes() const { return file_.bytes(); }
   uint32_t token(int64_t row) const { return tokens_[static_cast<size_t>(row)]; }
@@ -57,6 +62,7 @@ class StateStore {
   std::optional<HnswView> graph_;
   std::span<const uint32_t> tokens_;
   std::span<const char> model_;
+  std::span<const float> probe_;
   int64_t vocab_ = 0;
   double scale_ = 1;
   std::optional<FlatSearch> flat_;
