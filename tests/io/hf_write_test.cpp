@@ -87,7 +87,6 @@ constexpr Case kCases[] = {
     {"distilbert-tiny", "distilbert"},
     {"modernbert-tiny", "modernbert"},
     {"longformer-tiny", "longformer"},
-    {"minilm-l6", "bert"},
     {"jamba-tiny", "jamba"},
     {"falcon-h1-tiny", "falcon_h1"},
     {"lfm2-tiny", "lfm2"},

@@ -27,10 +27,11 @@ void write_headless(const std::string& golden, const std::string& folder, const 
   for (const auto& [name, tensor] : file.tensors()) {
     if (name.starts_with(prefix)) tensors.push_back({name.substr(prefix.size()), tensor});
   }
-  const int64_t width = config.contains("hidden_size") ? config["hidden_size"] : config["dim"];
-  tensors.push_back({"pooler.dense.weight", numbered({width, width})});
-  tensors.push_back({"pooler.dense.bias", numbered({width})});
-  if (architecture == "DistilBertModel" || architecture == "ModernBertModel") tensors.resize(tensors.size() - 2);
+  if (prefix != "distilbert." && prefix != "model.") {  // those families have none
+    const int64_t width = config["hidden_size"];
+    tensors.push_back({"pooler.dense.weight", numbered({width, width})});
+    tensors.push_back({"pooler.dense.bias", numbered({width})});
+  }
   io::write_safetensors(folder + "/model.safetensors", tensors);
 }
 
@@ -59,7 +60,7 @@ TEST(HeadlessEncoders, GiveTheHiddenStatesOfTheModelWithAHead) {
     // Weights without a head may still name the class that has one.
     for (const char* architecture : {c.base, c.with_head}) {
       const TemporaryFolder temporary;
-      write_headless(c.golden, temporary / "in", c.prefix, architecture == c.base ? c.base : c.with_head);
+      write_headless(c.golden, temporary / "in", c.prefix, architecture);
       const io::Checkpoint headless = io::read_hf(temporary / "in", Device::cpu(1));
       EXPECT_FALSE(headless.spec.head.transform || headless.spec.head.bias) << c.golden;
       EXPECT_TRUE(headless.spec.head.tied) << c.golden;
