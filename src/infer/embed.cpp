@@ -146,9 +146,9 @@ std::vector<text::TokenId> embedding_ids(const text::Tokenizer& tokenizer, const
   std::vector<text::TokenId> ids;
   if (tokenizer.bos()) ids.push_back(*tokenizer.bos());
   tokenizer.encode(text, ids, /*special=*/false, unknown);
-  const int64_t room = std::max<int64_t>(context - (tokenizer.appends_eos() ? 1 : 0), 1);
+  const int64_t room = std::max<int64_t>(context - (tokenizer.appended() ? 1 : 0), 1);
   if (static_cast<int64_t>(ids.size()) > room) ids.resize(static_cast<size_t>(room));
-  if (tokenizer.appends_eos() && static_cast<int64_t>(ids.size()) < context) ids.push_back(*tokenizer.eos());
+  if (tokenizer.appended() && static_cast<int64_t>(ids.size()) < context) ids.push_back(*tokenizer.appended());
   return ids;
 }
 

@@ -123,7 +123,7 @@ struct TokenizerSpec {
   bool strip_prefix = false;  ///< decoding removes the prefix
   std::optional<TokenId> bos;
   std::optional<TokenId> eos;
-  bool appends_eos = false;  ///< the post-processor puts eos after a text, as [SEP] or </s> of encoders
+  std::optional<TokenId> appended;  ///< what the post-processor puts after a text, as [SEP] or </s> of encoders
 };
 
 /// `name` names the file in messages.

@@ -64,8 +64,8 @@ class Tokenizer {
   virtual std::optional<TokenId> bos() const { return {}; }
   virtual std::optional<TokenId> eos() const { return {}; }  ///< The token that ends a text, if there is one.
 
-  /// Whether a text ends with eos() for the model: [SEP] of BERT, `</s>` of T5. encode() does not add it.
-  virtual bool appends_eos() const { return false; }
+  /// The token that a text ends with for the model: [SEP] of BERT, `</s>` of T5. Usually eos(). encode() does not add it.
+  virtual std::optional<TokenId> appended() const { return {}; }
 
   /// A tokenizer.json that parse_tokenizer reads back and Hugging Face's tokenizers library accepts.
   virtual std::string to_json() const = 0;

@@ -110,6 +110,13 @@ TEST(HeadlessEncoders, XlmRobertaAndCamembertAreRobertas) {
   }
 }
 
+TEST(HeadlessEncoders, OfEncoderDecodersAreRefused) {
+  Json config = Json::parse(read_all(kHfGolden + "t5/config.json"));
+  config["architectures"] = Json::array({"T5EncoderModel"});
+  testing::expect_error([&] { io::read_hf_config(config.dump(), "config.json"); },
+                        "\"T5EncoderModel\" is an encoder without its decoder");
+}
+
 std::string module_list(const std::vector<std::pair<std::string, std::string>>& modules) {
   Json list = Json::array();
   for (const auto& [type, path] : modules) {

@@ -54,6 +54,14 @@ bool names_headless(const Json& json, const Family& family) {
          found->front() == std::string(family.headless->architecture);
 }
 
+void refuse_lone_encoder(const Json& json) {
+  const auto found = json.find("architectures");
+  if (found == json.end() || !found->is_array() || found->empty() || !found->front().is_string()) return;
+  const std::string name = found->front().get<std::string>().substr(0, 64);
+  LAMINA_CHECK(!name.ends_with("EncoderModel"), "architectures: \"", name,
+               "\" is an encoder without its decoder, which is not read; give the whole model");
+}
+
 }  // namespace
 
 Config read_config(std::string_view text, const std::string& name, std::optional<bool> headless) {
@@ -65,6 +73,7 @@ Config read_config(std::string_view text, const std::string& name, std::optional
   try {
     Config config;
     config.family = &family(type->get<std::string>());
+    refuse_lone_encoder(json);
     ConfigMap map(json, name);
     Draft draft;
     draft.headless = headless.value_or(names_headless(json, *config.family));
