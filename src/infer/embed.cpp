@@ -93,16 +93,16 @@ std::vector<double> pooled_states(std::span<const float> hidden, int64_t width, 
   const size_t seq = hidden.size() / columns;
   const size_t from = pooling == PoolingKind::last ? seq - 1 : 0;
   const size_t to = pooling == PoolingKind::first ? 1 : seq;
-  std::vector<double> result(columns);
-  for (size_t i = 0; i < columns; ++i) {
-    double sum = 0;
-    double most = static_cast<double>(hidden[i]);
-    for (size_t t = from; t < to; ++t) {
+  const auto row = hidden.subspan(from * columns, columns);
+  std::vector<double> result(row.begin(), row.end());
+  for (size_t t = from + 1; t < to; ++t) {
+    for (size_t i = 0; i < columns; ++i) {
       const auto value = static_cast<double>(hidden[t * columns + i]);
-      sum += value;
-      most = std::max(most, value);
+      result[i] = pooling == PoolingKind::max ? std::max(result[i], value) : result[i] + value;
     }
-    result[i] = pooling == PoolingKind::max ? most : sum / static_cast<double>(to - from);
+  }
+  if (pooling == PoolingKind::mean) {
+    for (double& value : result) value /= static_cast<double>(to - from);
   }
   return result;
 }
