@@ -53,14 +53,16 @@ lint:
 	@tools/deps --lint
 	@tools/lint
 
+# Replaces the lines between two markers of a page by the standard input.
+REPLACE_FIELDS := -e '/<!-- fields -->/,/<!-- end of fields -->/{//!d}' -e '/<!-- fields -->/r /dev/stdin'
 docs: deps $(BUILD)/build.ninja
 	@tools/deps --test --docs
 	cmake --build $(BUILD) -j $(JOBS) --target op_test lamina_program
 	$(BUILD)/bin/op_test --support-table > docs/reference/operators.md
 	$(BUILD)/bin/lamina presets schema > docs/reference/architecture-file.md
 	$(BUILD)/bin/lamina presets options docs/options
-	$(BUILD)/bin/lamina train --fields | sed -i -e '/<!-- fields -->/,/<!-- end of fields -->/{//!d}' \
-	  -e '/<!-- fields -->/r /dev/stdin' docs/guides/training.md
+	$(BUILD)/bin/lamina train --fields | sed -i $(REPLACE_FIELDS) docs/reference/recipe-file.md
+	$(BUILD)/bin/lamina compare --fields | sed -i $(REPLACE_FIELDS) docs/reference/study-file.md
 	tools/api-docs $(BUILD)/api
 
 stories:

@@ -9,10 +9,10 @@ namespace lamina::arch {
 
 /// One rule of thumb applied to an architecture.
 struct Advice {
-  enum class Verdict { usual, look };  ///< look: outside the usual range, possibly on purpose
+  enum class Verdict { usual, look };  ///< look: outside the usual range, which may be on purpose
   Verdict verdict = Verdict::usual;
-  std::string subject;  ///< "feed-forward ratio"
-  std::string found;    ///< "d_ff/d_model = 2.67"
+  std::string subject;  ///< for example "feed-forward ratio"
+  std::string found;    ///< for example "d_ff/d_model = 2.67"
   std::string reason;   ///< the rule and its reason
 };
 

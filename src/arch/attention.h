@@ -39,9 +39,10 @@ struct LongformerPattern {
 };
 
 /// Where BigBird's random blocks come from.
-///   philox  Lamina's generator; all heads see the same blocks
-///   numpy   the published code: NumPy's generator, other blocks for every head and layer, and only in training. In
-///           inference that code puts the first block in their place: its keys count 1 + random_blocks times
+///   philox  Lamina's generator; all heads use the same blocks
+///   numpy   the published code: NumPy's generator, with different blocks for every head and layer, only in
+///           training. In inference that code replaces every random block by the first block, whose keys then
+///           count 1 + random_blocks times
 enum class BlockDraw : uint8_t { philox, numpy };
 constexpr auto names_of(BlockDraw) { return std::array<std::string_view, 2>{"philox", "numpy"}; }
 
@@ -92,7 +93,7 @@ struct StridedPattern {
   bool operator==(const StridedPattern&) const = default;
 };
 
-/// Which positions a query sees, among those that causality allows.
+/// Which positions a query attends to, among those that causality allows.
 using Pattern =
     std::variant<FullPattern, WindowPattern, LongformerPattern, BigBirdPattern, StridedPattern, ChunkPattern>;
 
@@ -131,7 +132,8 @@ struct WholeQkNorm {
 
 using QkNorm = std::variant<NoQkNorm, PerHeadQkNorm, WholeQkNorm>;  ///< Norm of queries and keys before the product.
 
-/// Scores that grow with the query's position, so that attention over many keys stays sharp (arXiv:2501.19399).
+/// Query scaling: scores grow with the query's position, so that attention over many keys stays sharp
+/// (arXiv:2501.19399).
 struct QueryTemperature {
   double scale = 0.1;
   int64_t interval = 8192;
@@ -142,7 +144,7 @@ struct QueryTemperature {
   bool operator==(const QueryTemperature&) const = default;
 };
 
-/// Which projections of attention have a bias.
+/// Which projections of an attention layer have a bias.
 struct AttentionBias {
   static constexpr bool kAllOrNone = true;
   bool q = false;
@@ -197,10 +199,9 @@ struct Attention {
   bool operator==(const Attention&) const = default;
 };
 
-/// Attention of a decoder to the output of another stack: queries from the residual stream, keys and values from that
-/// stack's last hidden states. With an encoder every query sees the whole source; with `retrieval` it sees the
-/// neighbours of the last complete chunk. In the layers of a neighbour encoder it sees the decoder's states of the
-/// chunk.
+/// Cross-attention: queries come from the decoder's residual stream, keys and values from the last hidden states of
+/// another stack. With an encoder, every query attends to the whole source. With `retrieval`, it attends to the
+/// neighbours of the last complete chunk. In a neighbour encoder, it attends to the decoder's states of the chunk.
 struct CrossAttention {
   int64_t n_heads = 0;
   std::optional<int64_t> n_kv_heads;
@@ -222,8 +223,8 @@ struct CrossAttention {
   bool operator==(const CrossAttention&) const = default;
 };
 
-/// Keys and values are expanded from one latent of width kv_lora_rank. Only it and a rotated key part of width qk_rope,
-/// shared by all heads, are cached (arXiv:2405.04434).
+/// Multi-head latent attention (arXiv:2405.04434). Keys and values are expanded from one latent of width kv_lora_rank.
+/// Only the latent is cached, with a rotated key part of width qk_rope that all heads share.
 struct Mla {
   static constexpr std::string_view kKind = "mla";
   static constexpr std::string_view kDoc = "multi-head latent attention (arXiv:2405.04434)";

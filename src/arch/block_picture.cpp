@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kBox = 230;  // width of a box
 constexpr double kGap = 16;   // length of an arrow
-constexpr double kSide = 26;  // from a box to the residual line beside it
+constexpr double kSide = 26;  // from a box to the residual line next to it
 constexpr double kTitle = 22;
 
 /// A sublayer with the norms of its branch.
@@ -39,7 +39,7 @@ class BlockDrawing {
     return leave(centre, y);
   }
 
-  /// Both branches from one fork, added to each other and then to the residual.
+  /// A parallel block: both branches start at one fork; their outputs are added to each other and then to the residual.
   double parallel(double left_centre, double right_centre) {
     const bool shared = std::get<ParallelWiring>(block_.wiring).shared_norm;
     const bool before = block_.placement != Placement::post && block_.placement != Placement::branch_post;
@@ -107,13 +107,13 @@ class BlockDrawing {
     return y;
   }
 
-  /// From the fork of a parallel block into one branch; returns the branch's top.
+  /// Draws one branch of a parallel block, starting at the fork. Returns the y coordinate of the branch's top.
   double climb(double from, double centre, double y, const Branch& branch) {
     diagram_.line({{from, y}, {centre, y}});
     return inside(centre, y, branch);
   }
 
-  /// One residual unit of a serial block, standing on y; returns its top.
+  /// Draws one residual unit of a serial block, starting at height y. Returns the y coordinate of its top.
   double sublayer(double centre, double y, const Branch& branch) {
     const double residual = centre - kBox / 2 - kSide;
     if (block_.placement == Placement::residual_after_norm) y = step(centre, y, Diagram::Tone::norm, {norm_});

@@ -12,8 +12,8 @@ struct BlockSize {
   double height;
 };
 
-/// Draws one block with its left edge at `left`, standing on 0: norms, sublayers, residual lines and additions, in the
-/// order in which data passes them from bottom to top.
+/// Draws one block with its left edge at `left` and its bottom at 0: norms, sublayers, residual lines and additions, in
+/// the order in which data passes them, from bottom to top.
 BlockSize draw_block(const Block& block, const std::string& title, const std::string& cross_title, double left,
                      Diagram& diagram);
 

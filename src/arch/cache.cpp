@@ -7,7 +7,7 @@
 namespace lamina::arch {
 namespace {
 
-/// Number of tokens a pattern keeps; 0 if it keeps all of them.
+/// Maximum number of tokens whose keys and values a pattern needs; 0 if it needs all of them.
 double reach(const Pattern& pattern) {
   if (const auto* window = std::get_if<WindowPattern>(&pattern)) return static_cast<double>(window->size);
   if (const auto* p = std::get_if<LongformerPattern>(&pattern))
@@ -61,7 +61,7 @@ void describe(const ShortConv& m, int64_t d_model, CacheRow& row) {
   row.constant = static_cast<double>(d_model) * static_cast<double>(m.conv - 1);
 }
 
-/// The state holds a flag beside the channels: whether the sequence has begun.
+/// The state has one more element than channels: a flag for whether the sequence has begun.
 void describe(const RgLru& m, int64_t /*d_model*/, CacheRow& row) {
   row.kind = "state";
   row.constant = static_cast<double>(*m.width) * static_cast<double>(m.conv) + 1;

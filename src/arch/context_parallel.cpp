@@ -6,7 +6,7 @@ namespace {
 
 constexpr const char* kHint = "use layout.cp=1; dp, tp and pp divide it";
 
-/// Collects what is wrong with one block.
+/// Collects the problems of one block.
 struct ContextCheck {
   const std::string& path;
   std::vector<Problem>& problems;

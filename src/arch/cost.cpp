@@ -11,7 +11,8 @@ namespace {
 
 double keys_of(const FullPattern& /*pattern*/, int64_t length) { return (static_cast<double>(length) + 1) / 2; }
 
-/// The first `window` queries see 1, 2, … keys, the others `window` each.
+/// Average number of visible keys with a window: the first `window` queries see 1, 2, … keys, all later ones see
+/// `window`.
 double window_keys(int64_t window, int64_t length) {
   const auto n = static_cast<double>(length);
   const auto w = static_cast<double>(std::min(window, length));
@@ -24,7 +25,7 @@ double keys_of(const LongformerPattern& pattern, int64_t length) {
   return window_keys(std::min<int64_t>(pattern.window + pattern.global_tokens, length), length);
 }
 
-/// An upper bound: random blocks may coincide with blocks that are visible anyway.
+/// An upper bound, because random blocks may coincide with blocks that are visible anyway.
 double keys_of(const BigBirdPattern& pattern, int64_t length) {
   const int64_t blocks =
       pattern.window_blocks + 1 + pattern.global_blocks + pattern.last_blocks + pattern.random_blocks;
@@ -47,7 +48,7 @@ double sum_of_quotients(int64_t n, int64_t stride) {
   return static_cast<double>(stride) * whole * (whole - 1) / 2 + whole * static_cast<double>(n % stride);
 }
 
-/// Beyond the window, query i sees the multiples of stride in [window, i].
+/// Query i sees the window and, beyond it, the multiples of stride in [window, i].
 double keys_of(const StridedPattern& pattern, int64_t length) {
   const int64_t near = std::min(pattern.window, length);
   const int64_t below_window = (pattern.window - 1) / pattern.stride;
@@ -56,12 +57,12 @@ double keys_of(const StridedPattern& pattern, int64_t length) {
   return window_keys(pattern.window, length) + multiples / static_cast<double>(length);
 }
 
-/// Without a causal mask a query sees as many keys after itself as before, over the average position.
+/// Without a causal mask, an average query sees as many keys after itself as before.
 double both_directions(double causal_keys, int64_t length) {
   return std::min(2 * causal_keys - 1, static_cast<double>(length));
 }
 
-/// Keys of a global token or block, averaged over all queries, in addition to those of its window.
+/// Additional keys because global tokens or blocks attend to everything, averaged over all queries.
 double global_queries(const Pattern& pattern) {
   if (const auto* p = std::get_if<LongformerPattern>(&pattern)) return static_cast<double>(p->global_tokens);
   if (const auto* p = std::get_if<BigBirdPattern>(&pattern))
@@ -90,7 +91,7 @@ double mixing(const Mamba& m, int64_t /*length*/, int64_t /*d_model*/) {
   return static_cast<double>(*m.d_inner) * (8 * static_cast<double>(m.state) + 2 * static_cast<double>(m.conv) + 2);
 }
 
-/// As for Mamba, with one decay per head.
+/// FLOPs per state element: as for Mamba, but with one decay per head.
 double mixing(const Mamba2& m, int64_t /*length*/, int64_t /*d_model*/) {
   const auto inner = static_cast<double>(*m.d_inner);
   const double joined = inner + 2 * static_cast<double>(m.groups * m.state);
@@ -102,7 +103,7 @@ double mixing(const S4d& m, int64_t /*length*/, int64_t d_model) {
   return static_cast<double>(d_model) * (6 * static_cast<double>(m.state) + 2);
 }
 
-/// FLOPs per channel: two gates, and a product and a sum per tap.
+/// FLOPs per channel: two gates, and one multiply-add per tap.
 double mixing(const ShortConv& m, int64_t /*length*/, int64_t d_model) {
   return static_cast<double>(d_model) * (2 * static_cast<double>(m.conv) + 2);
 }
@@ -115,14 +116,14 @@ double mixing(const Lightning& m, int64_t /*length*/, int64_t /*d_model*/) {
   const auto width = static_cast<double>(*m.head_dim);
   return static_cast<double>(m.n_heads) * width * (5 * width + 2);
 }
-/// FLOPs per channel: three token shifts of 3, and the average: two sums of 3 for the output, two for the state, gate.
+/// FLOPs per channel: three token shifts (3 each), two sums of 3 for the output, two sums for the state, and the gate.
 double mixing(const Wkv& m, int64_t /*length*/, int64_t d_model) {
   return 9 * static_cast<double>(d_model) + 14 * static_cast<double>(*m.width);
 }
 double mixing(const ChannelMix& m, int64_t /*length*/, int64_t d_model) {
   return 7 * static_cast<double>(d_model) + 2 * static_cast<double>(*m.d_ff);
 }
-/// FLOPs per state element: decay 1, what it holds 2, update 2, output 2; and the convolution.
+/// FLOPs per state element: decay 1, reading the old value 2, update 2, output 2. Plus the convolution.
 double mixing(const GatedDelta& m, int64_t /*length*/, int64_t /*d_model*/) {
   const double values = static_cast<double>(m.n_heads) * static_cast<double>(m.value_dim);
   const double joined = 2 * static_cast<double>(*m.n_key_heads) * static_cast<double>(m.key_dim) + values;
@@ -154,11 +155,11 @@ double mixing_flops(const ArchSpec& spec, const Block& block, int64_t length) {
 
 namespace {
 
-/// Flops of the neighbour encoder and the decoder's layers of a model with retrieval, per token of the decoder, which
-/// has neighbours · length / chunk tokens of neighbours.
+/// For a model with retrieval: FLOPs of the neighbour encoder and of the decoder's layers, per decoder token. Each
+/// decoder token comes with neighbours · length / chunk neighbour tokens.
 void add_retrieval_flops(const ArchSpec& spec, int64_t length, Flops& flops) {
   const Retrieval& retrieval = *spec.retrieval;
-  const int64_t seen = retrieval.neighbours * retrieval.length;  // by every token
+  const int64_t seen = retrieval.neighbours * retrieval.length;  // by each decoder token
   const double ratio = static_cast<double>(seen) / static_cast<double>(retrieval.chunk);
   for (const WrittenBlock& written : written_blocks(spec)) {
     const Block& block = *written.block;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kMaxPath = 512;
 
-/// A key or an index; index -1 stands for [*].
+/// One part of a path: a key, or an index. Index -1 stands for [*].
 struct Step {
   std::string key;
   int64_t index = 0;
@@ -118,7 +118,7 @@ class Setter {
     json = std::move(changed);
   }
 
-  /// Whether a value survives a change of kind: the old kind has the same field, and the value is not its default.
+  /// Whether a value is kept when the kind changes: the old kind has the same field, and the value is not its default.
   static bool keeps(const SchemaNode& node, const Json& old, const SchemaField& field) {
     const bool has_kind = old.contains("kind") && old["kind"].is_string();
     const SchemaOption* before = has_kind ? node.find(old["kind"].get<std::string>()) : nullptr;

@@ -11,19 +11,19 @@
 
 namespace lamina::arch {
 
-/// Valid range of a number; the rule `range` reports violations.
+/// Valid range of a number. The rule `range` reports violations.
 struct Limits {
   double min;
   double max;
 };
-/// Small enough that a product of two sizes and a small factor fits into int64.
+/// Small enough that the product of two sizes and a small factor does not overflow int64.
 inline constexpr Limits kSize{1, 1073741824};
 inline constexpr Limits kCount{0, 1073741824};
 inline constexpr Limits kPositive{1e-30, 1e30};
 inline constexpr Limits kNotNegative{0, 1e30};
 inline constexpr Limits kAnyNumber{-1e30, 1e30};
 
-/// Default limits by type: sizes for integers, positive for the others.
+/// Default limits of a field by its type: kSize for integers, kPositive for other numbers.
 template <class T>
 inline constexpr Limits kLimitsOf = kPositive;
 template <>
@@ -31,12 +31,12 @@ inline constexpr Limits kLimitsOf<int64_t> = kSize;
 template <>
 inline constexpr Limits kLimitsOf<std::optional<int64_t>> = kSize;
 
-/// A struct of an architecture file declares each field once, in file order:
+/// Every struct of an architecture file declares each of its fields once, in file order:
 ///   static void visit_fields(auto& self, auto&& field) {
 ///     field("theta", self.theta, "base of the rotation angles");          // kLimitsOf its type
 ///     field("offset", self.offset, "rows skipped", kCount);
 ///   }
-/// Reading, writing, the schema, the documentation and the range rule are visitors of it.
+/// Reading, writing, the schema, the documentation and the range rule are visitors of these fields.
 struct NoVisitor {
   template <class T>
   void operator()(std::string_view, T&, std::string_view, Limits = kLimitsOf<std::remove_const_t<T>>) const {}
@@ -46,13 +46,13 @@ concept HasFields = requires(T& value, NoVisitor field) {
   T::visit_fields(value, field);
 };
 
-/// A struct of switches only: files may write true or false for all of them at once.
+/// A struct with only boolean fields. Files may write a single true or false for all of them.
 template <class T>
 concept AllOrNone = HasFields<T> && requires {
   T::kAllOrNone;
 };
 
-/// An enumeration has names_of(E), an array of its enumerators' names in order.
+/// An enumeration with a function names_of(E), which returns its enumerators' names in order.
 template <class T>
 concept Enumeration = std::is_enum_v<T>;
 
@@ -60,7 +60,7 @@ template <class T>
 struct IsVariant : std::false_type {};
 template <class... T>
 struct IsVariant<std::variant<T...>> : std::true_type {};
-/// One of several structs, each with kKind (its name in files) and kDoc.
+/// A std::variant of structs, each with kKind (its name in files) and kDoc.
 template <class T>
 concept Variant = IsVariant<T>::value;
 
@@ -88,7 +88,7 @@ void for_each_alternative(F&& fn) {
   [&]<class... T>(std::type_identity<std::variant<T...>>) { (fn(TypeOf<T>{}), ...); }(std::type_identity<V>{});
 }
 
-/// The kind of the alternative that a variant holds.
+/// The kKind of the alternative that a variant holds.
 template <Variant V>
 std::string_view kind_of(const V& value) {
   return std::visit([](const auto& option) { return std::remove_cvref_t<decltype(option)>::kKind; }, value);

@@ -5,7 +5,7 @@
 
 namespace lamina::arch {
 
-/// A dense layer before the output projection, as masked language models have it: norm(act(dense(x))).
+/// A dense layer before the output projection, used by masked language models: norm(act(dense(x))).
 struct HeadTransform {
   Activation activation = Activation::gelu;
   bool bias = true;
@@ -27,7 +27,7 @@ enum class PoolingKind : uint8_t {
 };
 constexpr auto names_of(PoolingKind) { return std::array<std::string_view, 4>{"mean", "first", "last", "max"}; }
 
-/// One vector per sequence, from the hidden states after the final norm: act(dense(pool(x))).
+/// One vector per sequence, computed from the hidden states after the final norm: act(dense(pool(x))).
 struct Pooling {
   PoolingKind of = PoolingKind::mean;
   bool dense = false;

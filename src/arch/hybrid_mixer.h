@@ -5,7 +5,7 @@
 
 namespace lamina::arch {
 
-/// Two mixers that read the same input. Their weights have the names of both, which do not collide.
+/// Two mixers that read the same input in parallel. Their weights keep their names, which do not collide.
 struct AttentionMamba2 {
   static constexpr std::string_view kKind = "attention_mamba2";
   static constexpr std::string_view kDoc =

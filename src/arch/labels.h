@@ -7,7 +7,7 @@
 
 namespace lamina::arch {
 
-/// A part of a resolved architecture in a few short lines; the first names it.
+/// Describes a part of a resolved architecture in a few short lines. The first line names it.
 std::vector<std::string> mixer_labels(const Mixer& mixer);
 std::vector<std::string> cross_labels(const CrossAttention& cross, const std::string& title);
 std::vector<std::string> ffn_labels(const Ffn& ffn);

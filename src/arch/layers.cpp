@@ -27,7 +27,7 @@ void add_written(const std::vector<LayerGroup>& layers, const std::string& prefi
   }
 }
 
-/// The stack of an encoder or neighbour encoder, with the model's width.
+/// The stack of an encoder or neighbour encoder as an architecture of its own, with the model's width.
 ArchSpec stack_without_head(const ArchSpec& spec, const auto& encoder) {
   ArchSpec stack = spec;
   stack.encoder.reset();

@@ -4,8 +4,8 @@
 
 namespace lamina::arch {
 
-/// Lightning attention: softmax-free attention whose scores decay with the distance, so that a state of constant size
-/// replaces the cached keys and values. With q, k, v = silu(projections of x), for each head
+/// Lightning attention: linear attention whose weights decay with the distance, so that a state of constant size
+/// replaces cached keys and values. With q, k, v = silu(projections of x), for each head:
 ///   S_t = exp(-rate) · S_{t-1} + k_t ⊗ v_t      y_t = q_t S_t      out(norm(y) · sigmoid(gate(x)))
 struct Lightning {
   static constexpr std::string_view kKind = "lightning";
@@ -41,7 +41,7 @@ struct Wkv {
   bool operator==(const Wkv&) const = default;
 };
 
-/// The channel mixing of RWKV-4: a feed-forward that reads the previous position, too, and is therefore a mixer.
+/// The channel mixing of RWKV-4: a feed-forward that also reads the previous position, and is therefore a mixer.
 ///   sigmoid(r(x^r)) · v(relu(k(x^k))²)      with x^k and x^r as in Wkv
 struct ChannelMix {
   static constexpr std::string_view kKind = "channel_mix";
@@ -52,9 +52,9 @@ struct ChannelMix {
   bool operator==(const ChannelMix&) const = default;
 };
 
-/// Gated DeltaNet: linear attention whose state forgets, and replaces what it holds for a key instead of adding to it
-/// (see ops::gated_delta). With q, k, v = silu(short convolution of projections of x), q and k of length 1, the decay
-/// exp(−exp(a_log) softplus(a(x) + dt_bias)) and the strength sigmoid(b(x)) per head:
+/// Gated DeltaNet: linear attention whose state decays. A new value replaces the value stored for its key, instead of
+/// being added (see ops::gated_delta). q, k, v = silu(short convolution of projections of x); q and k have length 1.
+/// Per head, the decay is exp(−exp(a_log) softplus(a(x) + dt_bias)), and the update strength is sigmoid(b(x)):
 ///   out(norm(y) · silu(z(x)))      norm over each head
 struct GatedDelta {
   static constexpr std::string_view kKind = "gated_delta";

@@ -13,10 +13,10 @@ namespace {
 constexpr double kModelWidth = 230;
 constexpr size_t kMostBlocks = 12;
 
-/// The different blocks of an architecture, and which of them each written block is.
+/// The different blocks of an architecture, and for each written block the index of its kind.
 struct Kinds {
   std::vector<Block> blocks;
-  std::vector<std::string> cross_titles;  ///< of their cross-attention
+  std::vector<std::string> cross_titles;  ///< titles of the blocks' cross-attention
   std::vector<size_t> of_written;
 };
 
@@ -40,7 +40,7 @@ std::string letter(size_t kind) {
   return kind < 26 ? std::string(1, static_cast<char>('A' + kind)) : str("#", kind + 1);
 }
 
-/// Groups as "4 x (5 A, B)"; `written` is the index of their first block among all written ones.
+/// Layer groups as text like "4 x (5 A, B)". `written` is the index of their first block among all written blocks.
 std::vector<std::string> group_lines(const std::vector<LayerGroup>& layers, size_t written, const Kinds& kinds) {
   std::vector<std::string> lines;
   for (const LayerGroup& group : layers) {
@@ -86,7 +86,7 @@ std::string neighbour_label(const Retrieval& retrieval) {
   return str(retrieval.neighbours, " x ", retrieval.length, " tokens for each chunk of ", retrieval.chunk);
 }
 
-/// A column of boxes with arrows between them; returns its top.
+/// Draws a column of boxes with arrows between them, and keeps track of its top.
 class Column {
  public:
   Column(Diagram& diagram, double centre) : diagram_(diagram), centre_(centre) {}
@@ -107,7 +107,7 @@ class Column {
   double top_ = 0;
 };
 
-/// Tokens, embedding, layers and final norm of one stack; returns where its layers begin.
+/// Draws tokens, embedding, layers and final norm of one stack. Returns the height at which its layers begin.
 double draw_stack(const ArchSpec& stack, const std::string& tokens, size_t first_written, const Kinds& kinds,
                   Column& column) {
   std::vector<std::string> embedding{"embedding", str(stack.vocab_size, " x ", *stack.embedding.d_embed)};
@@ -189,6 +189,19 @@ std::vector<Picture> draw_parts(const ArchSpec& resolved) {
     pictures.push_back({name, block.finish()});
   }
   return pictures;
+}
+
+std::string draw_text(const ArchSpec& resolved, const std::string& title) {
+  const Kinds kinds = find_kinds(resolved);
+  Diagram model;
+  draw_model(resolved, kinds, model);
+  std::string text = plain_ascii(title) + "\n\n" + model.finish_text();
+  for (size_t i = 0; i < std::min(kinds.blocks.size(), kMostBlocks); ++i) {
+    Diagram block;
+    draw_block(kinds.blocks[i], str("block ", letter(i)), kinds.cross_titles[i], 0, block);
+    text += "\n" + block.finish_text();
+  }
+  return text;
 }
 
 std::string draw(const ArchSpec& resolved, const std::string& title) {

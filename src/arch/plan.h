@@ -11,14 +11,14 @@ namespace lamina::arch {
 
 /// Sizes and types that a plan is computed for.
 struct PlanOptions {
-  int64_t batch = 1;         ///< sequences at once
+  int64_t batch = 1;         ///< number of sequences at once
   int64_t length = 0;        ///< 0: the model's context, at most 4096
   int bytes_per_number = 4;  ///< size of a weight or activation
 };
 
-/// Everything that can be computed about an architecture without building it.
+/// Everything that can be computed about an architecture without building the model.
 struct Plan {
-  std::string name;                      ///< of the preset or file
+  std::string name;                      ///< name of the preset or file
   ArchSpec spec;                         ///< resolved
   PlanOptions options;                   ///< as given, with the length filled in
   int64_t layers = 0;                    ///< number of layers
@@ -29,7 +29,7 @@ struct Plan {
   std::vector<Advice> advice;            ///< rules of thumb about the architecture's shape
 };
 
-/// Throws Error if an option is out of range.
+/// Throws an Error if an option is out of range.
 Plan make_plan(const std::string& name, const ArchSpec& resolved, PlanOptions options);
 
 std::string to_text(const Plan& plan);       ///< The plan as `lamina plan` prints it.

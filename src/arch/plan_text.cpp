@@ -92,7 +92,7 @@ std::string advice_list(const Plan& plan) {
 
 std::string scaled(double value, const char* const* units, int count) {
   int unit = 0;
-  while (value >= 999.5 && unit + 1 < count) {  // rounds to 1000
+  while (value >= 999.5 && unit + 1 < count) {  // the next unit, if the number would round to 1000
     value /= 1000;
     ++unit;
   }

@@ -4,7 +4,7 @@
 
 namespace lamina::arch {
 
-/// How RoPE's frequencies θ_i = theta^{-2i/d} are scaled for sequences longer than in training.
+/// Scaling of RoPE's frequencies θ_i = theta^{-2i/d}, for sequences longer than in training.
 struct NoScaling {
   static constexpr std::string_view kKind = "none";
   static constexpr std::string_view kDoc = "unscaled frequencies";
@@ -110,7 +110,7 @@ struct LongRopeScaling {
 using RopeScaling =
     std::variant<NoScaling, LinearScaling, NtkScaling, DynamicNtkScaling, YarnScaling, Llama3Scaling, LongRopeScaling>;
 
-/// Which dimensions of a head RoPE rotates together: x_i with x_{i+d/2}, or x_{2i} with x_{2i+1}.
+/// Which elements of a head RoPE rotates together: x_i with x_{i+d/2}, or x_{2i} with x_{2i+1}.
 enum class Pairing : uint8_t { half_split, interleaved };
 constexpr auto names_of(Pairing) { return std::array<std::string_view, 2>{"half_split", "interleaved"}; }
 
@@ -160,7 +160,7 @@ struct Rope {
   bool operator==(const Rope&) const = default;
 };
 
-/// Precision of ALiBi's biases; bf16 reproduces models that were trained with rounded ones.
+/// Precision of ALiBi's biases. bf16 reproduces models that were trained with rounded biases.
 enum class BiasRounding : uint8_t { f32, bf16 };
 constexpr auto names_of(BiasRounding) { return std::array<std::string_view, 2>{"f32", "bf16"}; }
 
@@ -209,9 +209,9 @@ struct TransformerXl {
   bool operator==(const TransformerXl&) const = default;
 };
 
-/// Where position information comes from.
+/// Where the model's position information comes from.
 using Position = std::variant<NoPosition, LearnedPosition, SinusoidalPosition, Rope, Alibi, T5Bias, TransformerXl>;
-/// The position kinds that act within a layer.
+/// The kinds of position that act inside a layer.
 using LayerPosition = std::variant<NoPosition, Rope, Alibi, T5Bias, TransformerXl>;
 
 }  // namespace lamina::arch

@@ -19,14 +19,14 @@ std::span<const PresetFile> preset_files();
 
 std::vector<std::string> preset_names();  ///< Names of all presets, sorted.
 
-/// Reads an architecture file: a whole architecture, or {"base": preset, "about": …, "set": {path: value, …}}. Throws
-/// SpecError with every problem. The result is not resolved.
+/// Reads an architecture file: either a whole architecture, or {"base": preset, "about": …, "set": {path: value, …}}.
+/// Throws a SpecError that lists every problem. The result is not resolved.
 ArchSpec read_arch(std::string_view text, const std::string& name);
 
-/// Loads a preset by name; throws an Error that names the nearest one if it is unknown.
+/// Loads a preset by name. For an unknown name, the Error suggests the nearest one.
 ArchSpec load_preset(const std::string& name);
 
-/// Loads a file if the argument ends in .json or contains a slash, otherwise a preset.
+/// Loads a file if the argument ends in .json or contains a slash; otherwise a preset.
 ArchSpec load_arch(const std::string& preset_or_file);
 
 }  // namespace lamina::arch

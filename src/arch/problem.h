@@ -7,7 +7,7 @@
 
 namespace lamina::arch {
 
-/// One thing wrong with an architecture file.
+/// One problem of an architecture file.
 struct Problem {
   std::string rule;     ///< id of the rule, or "read" for syntax and type errors
   std::string path;     ///< layers[0].pattern[1].ffn.d_ff; empty for the whole file

@@ -9,7 +9,7 @@
 namespace lamina::arch {
 namespace {
 
-/// Upper bound of derived widths, to avoid overflow; the rule `range` reports larger ones.
+/// Upper bound of derived widths, which prevents overflow. The rule `range` reports larger ones.
 constexpr auto kLargest = static_cast<int64_t>(kSize.max);
 
 template <class T>
@@ -45,7 +45,7 @@ void fill_rope(Rope& rope, const ArchSpec& spec, std::optional<int64_t> head_dim
   std::visit([&spec](auto& scaling) { fill_scaling(scaling, spec); }, rope.scaling);
 }
 
-/// The part of the model's position that layers handle.
+/// The part of the model's position that layers apply themselves.
 LayerPosition layer_position(const Position& position) {
   return std::visit(
       []<class T>(const T& option) -> LayerPosition {
@@ -141,10 +141,10 @@ void fill_ffn(Moe& f, int64_t d_model) {
 }
 void fill_ffn(NoFfn& /*f*/, int64_t /*d_model*/) {}
 
-/// The source that cross-attention of a stack attends to.
+/// The hidden states that a stack's cross-attention reads.
 struct CrossSource {
   int64_t width = 0;
-  bool chunked = false;  ///< between chunks and neighbours
+  bool chunked = false;  ///< cross-attention between chunks and neighbours
 };
 
 void fill_cross(CrossAttention& a, int64_t d_model, const ArchSpec& spec, const CrossSource& source) {
@@ -204,7 +204,7 @@ int64_t heads_of(const Block& block) {
   return mla == nullptr ? 0 : mla->n_heads;
 }
 
-/// Writes retrieval.at into the blocks of the layers that it names.
+/// Adds cross-attention to the blocks of the layers that retrieval.at names.
 void expand_cross_layers(ArchSpec& spec) {
   constexpr int64_t kMostLayers = 10000;
   const CrossLayers at = *spec.retrieval->at;
@@ -238,7 +238,7 @@ void expand_cross_layers(ArchSpec& spec) {
   spec.retrieval->at.reset();
 }
 
-/// Two blocks with the decoder's heads and feed-forward; the first also attends to the chunk.
+/// Two blocks with the decoder's heads and feed-forward. The first one also attends to the chunk.
 std::vector<LayerGroup> default_neighbour_layers(const ArchSpec& spec) {
   Block block;
   Attention attention;

@@ -7,12 +7,12 @@
 
 namespace lamina::arch {
 
-/// Fills every option that has a default or follows from others (head_dim, d_ff, a layer's norm and position, …) and
-/// checks all rules. Throws SpecError with every violation; its message starts with `name`. In the result only options
-/// that mean "none" are unset. Idempotent.
+/// Fills every option that has a default or follows from others (head_dim, d_ff, a layer's norm and position, …), and
+/// checks all rules. Throws a SpecError that starts with `name` and lists every violation. In the result, an option is
+/// unset only if that means "none". Idempotent.
 ArchSpec resolve(const ArchSpec& spec, const std::string& name = "architecture");
 
-/// Fills defaults without checks: never throws, and leaves unset what cannot be derived, for the rules to report.
+/// Fills defaults without checks. Never throws. Leaves unset what it cannot derive; the rules report that.
 ArchSpec fill_defaults(ArchSpec spec);
 
 }  // namespace lamina::arch

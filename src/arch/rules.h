@@ -22,7 +22,7 @@ struct Rule {
 /// All rules.
 const std::vector<Rule>& rules();
 
-/// Every violation of every rule. Rules that need complete sizes run only if nothing else is wrong.
+/// Every violation of every rule. Rules that need complete sizes run only if there is no other violation.
 std::vector<Problem> violations(const ArchSpec& filled);
 
 class Findings {
@@ -37,7 +37,7 @@ class Findings {
   std::vector<Problem>& problems_;
 };
 
-/// The rules by subject.
+/// The rules, by subject.
 std::vector<Rule> model_rules();
 std::vector<Rule> mixer_rules();
 std::vector<Rule> position_rules();

@@ -56,7 +56,7 @@ void start_token_known(const ArchSpec& spec, Findings& findings) {
   findings.note("encoder.start_token", str(spec.encoder->start_token, ", the vocabulary has ", spec.vocab_size));
 }
 
-/// Mixers that read tokens in one direction cannot be part of a stack that is not causal.
+/// Rule: mixers that read tokens in one direction cannot be part of a stack that is not causal.
 void direction_fits(const ArchSpec& spec, Findings& findings) {
   for (const WrittenBlock& written : written_blocks(spec)) {
     const bool causal = spec.causal && !written.in_encoder;

@@ -55,7 +55,8 @@ void experts_share_no_activation(const ArchSpec& spec, Findings& findings) {
   });
 }
 
-/// Weights of experts chosen one after the other do not come from one set of scores.
+/// Rule: if experts are chosen one after the other, their weights do not come from one set of scores, so options of
+/// such scores must be unset.
 void near_experts_plain(const ArchSpec& spec, Findings& findings) {
   for_experts(spec, [&](const Moe& f, const std::string& path) {
     if (f.score != RouterScore::softmax_of_near) return;

@@ -108,7 +108,7 @@ void last_blocks_seen(const ArchSpec& spec, Findings& findings) {
   });
 }
 
-/// The published code has fixed numbers of blocks.
+/// Rule: draw numpy requires the fixed numbers of window, global and last blocks of the published code.
 void numpy_blocks_published(const ArchSpec& spec, Findings& findings) {
   const auto numpy = [](const Pattern& pattern) {
     const auto* p = std::get_if<BigBirdPattern>(&pattern);

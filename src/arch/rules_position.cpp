@@ -7,7 +7,7 @@ namespace {
 struct PlacedRope {
   const Rope* rope;
   std::string path;
-  std::optional<int64_t> width;  ///< of the part of a head that may be rotated
+  std::optional<int64_t> width;  ///< width of the part of a head that may be rotated
 };
 
 std::vector<PlacedRope> ropes(const ArchSpec& spec) {
@@ -102,9 +102,9 @@ void buckets_fit(const ArchSpec& spec, Findings& findings) {
   }
 }
 
-/// Tables that belong to the model must have the same meaning in every layer.
+/// Rule: a position table that layers share must have the same meaning in each of them.
 void shared_tables_agree(const ArchSpec& spec, Findings& findings) {
-  const Attention* firsts[2] = {};  // of the decoder and of the encoder, which has tables of its own
+  const Attention* firsts[2] = {};  // of the decoder, and of the encoder, which has its own tables
   for (const WrittenBlock& written : written_blocks(spec)) {
     const Attention*& first = firsts[written.in_encoder ? 1 : 0];
     const auto* a = attention_of(written.block->mixer);
@@ -120,7 +120,7 @@ void shared_tables_agree(const ArchSpec& spec, Findings& findings) {
   }
 }
 
-/// The rounded bias is part of the q·k product, which a soft cap would distort.
+/// Rule: rounded biases are part of the q·k product, which a soft cap would distort.
 void rounded_bias_uncapped(const ArchSpec& spec, Findings& findings) {
   for (const WrittenBlock& written : written_blocks(spec)) {
     const auto* a = attention_of(written.block->mixer);

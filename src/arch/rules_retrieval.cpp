@@ -35,7 +35,7 @@ bool has_bias(const Norm& norm) {
   return layer != nullptr && layer->bias;
 }
 
-/// Tokens before the first complete chunk must pass the sublayer unchanged, so it must add 0 for an output of 0.
+/// Rule: tokens before the first complete chunk must pass the sublayer unchanged, so an output of 0 must add 0.
 void retrieval_placement(const ArchSpec& spec, Findings& findings) {
   if (!spec.retrieval) return;
   for (const WrittenBlock& written : written_blocks(spec)) {

@@ -8,7 +8,7 @@ namespace lamina::arch {
 
 struct SchemaField;
 
-/// One alternative of a variant; a struct is a node with a single alternative without kind.
+/// One alternative of a variant. A struct has a single alternative, without a kind.
 struct SchemaOption {
   std::string kind;
   std::string doc;
@@ -21,9 +21,9 @@ struct SchemaNode {
   enum class Type { boolean, integer, number, text, choice, structure, variant, list };
   Type type = Type::text;
   std::string name;                   ///< display name of a structure or variant
-  bool switches = false;              ///< a structure of switches: true or false sets all
+  bool switches = false;              ///< a structure of booleans: a single true or false sets all
   std::vector<std::string> names;     ///< values of a choice
-  std::vector<SchemaOption> options;  ///< of a structure (one) or a variant
+  std::vector<SchemaOption> options;  ///< the alternatives of a variant; a structure has one
   std::vector<SchemaNode> element;    ///< type of a list's elements (one)
   const SchemaOption* find(std::string_view kind) const;
 };
@@ -38,10 +38,10 @@ struct SchemaField {
 /// The schema of the whole file.
 const SchemaNode& schema();
 
-/// Markdown sections for a file's keys and each of its parts, with every key's type, default and meaning.
+/// Markdown sections that describe a file's keys and each of its parts: every key's type, default and meaning.
 std::string fields_markdown(const SchemaNode& whole);
 
-/// The text of docs/reference/architecture-file.md: every key with its type, default and meaning, and every rule.
+/// The text of docs/reference/architecture-file.md: every key with its type, default and meaning, and all rules.
 std::string schema_markdown();
 
 }  // namespace lamina::arch

@@ -31,10 +31,17 @@ written as in `--set` and in messages: `layers[0].pattern[1].ffn.d_ff`, with `[*
 the variant and keeps the keys that the new kind also has.
 )";
 
-/// Writes sections in file order; repeated structures refer to the first description.
+/// Escapes |, which would end a table cell, also within backticks.
+std::string cell(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) escaped += c == '|' ? std::string("\\|") : std::string(1, c);
+  return escaped;
+}
+
+/// Writes sections in file order. A structure that occurs again refers to its first description.
 class Markdown {
  public:
-  /// Everything except the rules.
+  /// Writes everything except the rules.
   std::string write(const SchemaNode& whole) {
     waiting_.push_back({"The file", &whole});
     while (!waiting_.empty()) {
@@ -68,8 +75,9 @@ class Markdown {
     text_ += "\n| key | value | default | meaning |\n|---|---|---|---|\n";
     for (const SchemaField& field : option.fields) {
       const bool none = field.initial.empty() || field.doc.ends_with("required");
-      const std::string initial = none ? "" : "`" + field.initial + "`";
-      text_ += "| `" + field.key + "` | " + value(field.key, field.node) + " | " + initial + " | " + field.doc + " |\n";
+      const std::string initial = none ? "" : "`" + cell(field.initial) + "`";
+      text_ += "| `" + field.key + "` | " + value(field.key, field.node) + " | " + initial + " | " + cell(field.doc) +
+               " |\n";
     }
   }
 
@@ -98,7 +106,7 @@ class Markdown {
     return "*" + found->second + "*";
   }
 
-  /// Distinguishes sections with the same key: `position` of the model and of a mixer.
+  /// Gives sections with the same key different titles, for example `position` of the model and of a mixer.
   std::string title_for(const std::string& key) {
     const int before = titles_[key]++;
     return before == 0 ? key : key + " (of a mixer)";

@@ -9,7 +9,7 @@
 
 namespace lamina::arch {
 
-/// Version of the file format; raised if old files would be read differently.
+/// Version of the file format. Raised if old files would be read differently.
 inline constexpr int64_t kSchema = 1;
 
 struct NoMixer {
@@ -40,10 +40,10 @@ struct ParallelWiring {
   bool operator==(const ParallelWiring&) const = default;
 };
 
-/// How mixer and feed-forward of a block are connected.
+/// How the mixer and the feed-forward of a block are connected.
 using Wiring = std::variant<SerialWiring, ParallelWiring>;
 
-/// A layer: mixer, cross-attention and feed-forward with their norms.
+/// One layer: mixer, cross-attention and feed-forward, with their norms.
 struct Block {
   int64_t repeat = 1;
   Mixer mixer;
@@ -84,7 +84,7 @@ struct LayerGroup {
   bool operator==(const LayerGroup&) const = default;
 };
 
-/// A factor that may depend on the width. resolve() turns every scale into a constant.
+/// A factor that may depend on d_model. resolve() turns every scale into a constant.
 struct NoScale {
   static constexpr std::string_view kKind = "none";
   static constexpr std::string_view kDoc = "1";
@@ -110,7 +110,7 @@ struct InverseSqrtWidthScale {
   static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
   bool operator==(const InverseSqrtWidthScale&) const = default;
 };
-/// Factor on embeddings or logits.
+/// A factor on embeddings or logits.
 using Scale = std::variant<NoScale, ConstantScale, SqrtWidthScale, InverseSqrtWidthScale>;
 
 /// The token embedding.
@@ -151,7 +151,7 @@ struct Head {
 };
 
 /// The encoder of an encoder–decoder model: a second stack that reads the source. It is not causal. Width, vocabulary
-/// and the settings of the embedding are the model's.
+/// and embedding settings are those of the model.
 struct Encoder {
   bool shared_embedding = true;
   std::optional<Position> position;
@@ -181,9 +181,9 @@ struct CrossLayers {
   bool operator==(const CrossLayers&) const = default;
 };
 
-/// Retrieval by chunks (RETRO, arXiv:2112.04426). The sequence is divided into chunks of `chunk` tokens. For each chunk
-/// a database gives `neighbours` texts of `length` tokens. An encoder reads them, and decoder layers with `cross`
-/// attend to them from the chunk's last token on, so that no token depends on a later one.
+/// Retrieval by chunks (RETRO, arXiv:2112.04426). The sequence is divided into chunks of `chunk` tokens. For each
+/// chunk, a database provides `neighbours` texts of `length` tokens. An encoder reads these texts. Decoder layers with
+/// `cross` attend to them from the chunk's last token on, so that no token depends on a later one.
 struct Retrieval {
   int64_t chunk = 64;
   int64_t neighbours = 2;
@@ -213,8 +213,8 @@ struct Retrieval {
   bool operator==(const Retrieval&) const = default;
 };
 
-/// A model: one stack of layers, a decoder if it is causal, an encoder if not; or a decoder that attends to an encoder.
-/// resolve() fills unset fields; it is the only place for defaults.
+/// A model: one stack of layers, which is a decoder if it is causal and an encoder otherwise; or a decoder that attends
+/// to an encoder. resolve() fills unset fields; it is the only place for defaults.
 struct ArchSpec {
   int64_t schema = kSchema;
   std::string about;

@@ -32,7 +32,7 @@ struct Mamba {
   bool operator==(const Mamba&) const = default;
 };
 
-/// The norm and the gate z before the output projection of a state space layer with output y:
+/// Order of norm and gate z before the output projection of a state space layer with output y:
 ///   after_gate   norm(y · silu(z))
 ///   before_gate  norm(y) · silu(z)
 ///   none         y · silu(z)

@@ -14,7 +14,7 @@ int64_t own_units(int64_t units, int64_t groups, int ranks, int rank) {
   return size_of(unit_range(divided_rows(units, groups), ranks, rank));
 }
 
-/// Replaces sizes by those of one rank.
+/// Replaces the sizes of an architecture by the sizes of one rank's part.
 struct Divide {
   int ranks;
   int rank;
@@ -47,7 +47,7 @@ struct Divide {
   void operator()(Other& /*no sizes to divide*/) const {}
 };
 
-/// Whether a layer of the stage uses a position table that layers share.
+/// Whether a layer of the stage uses a position table that several layers share.
 bool uses_shared_positions(const ArchSpec& spec, const UnitRange& layers) {
   const std::vector<const Block*> blocks = layer_blocks(spec);
   return std::any_of(blocks.begin() + layers.begin, blocks.begin() + layers.end, [](const Block* block) {
@@ -75,7 +75,7 @@ bool stage_holds(const ArchSpec& spec, const std::string& name, const PipelineSt
   return uses;
 }
 
-/// A rank's part of a weight, without what other ranks hold.
+/// A rank's part of a weight, without information about other ranks.
 Shard part_of(const Weight& weight, const ModelGrid& grid, int rank) {
   Shard shard;
   shard.whole_shape = weight.shape;
@@ -101,7 +101,7 @@ Shard part_of(const Weight& weight, const ModelGrid& grid, int rank) {
 
 Shard shard_of(const Weight& weight, const ModelGrid& grid, int rank, const std::vector<bool>& stages);
 
-/// A rank's parts of all sections of a weight.
+/// A rank's part of a weight with sections: its part of every section.
 Shard sectioned_shard(const Weight& weight, const ModelGrid& grid, int rank, const std::vector<bool>& stages) {
   Shard all;
   all.whole_shape = weight.shape;
@@ -120,7 +120,7 @@ Shard sectioned_shard(const Weight& weight, const ModelGrid& grid, int rank, con
   return all;
 }
 
-/// A rank's part of a weight on the given stages.
+/// A rank's part of a weight that the given stages hold, with the ranks that hold the same part.
 Shard shard_of(const Weight& weight, const ModelGrid& grid, int rank, const std::vector<bool>& stages) {
   if (weight.division.kind == Division::Kind::sections) return sectioned_shard(weight, grid, rank, stages);
   Shard shard = part_of(weight, grid, rank);
@@ -144,7 +144,7 @@ Shard shard_of(const Weight& weight, const ModelGrid& grid, int rank, const std:
   return shard;
 }
 
-/// Collects what is wrong with one block.
+/// Collects the problems of one block.
 struct Check {
   int64_t ranks;
   const std::string& path;
@@ -226,7 +226,7 @@ UnitRange unit_range(const Division& division, int ranks, int rank) {
   if (division.groups >= ranks) {
     return {rank * division.groups / ranks * each, (rank + 1) * division.groups / ranks * each};
   }
-  const int64_t sharing = ranks / division.groups;  // ranks of one group
+  const int64_t sharing = ranks / division.groups;  // number of ranks that share a group
   const int64_t first = rank / sharing * each;
   const int64_t member = rank % sharing;
   if (each < sharing) return {first, first + each};

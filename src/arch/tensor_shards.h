@@ -7,23 +7,23 @@
 
 namespace lamina::arch {
 
-/// The ranks that hold one model together: tensor · experts · stages of them. Each number is a coordinate of the rank
-/// (stage · experts + expert) · tensor + t.
+/// The ranks that hold one model together: tensor · experts · stages of them. A rank has one coordinate per dimension;
+/// its number is (stage · experts + expert) · tensor + t.
 struct ModelGrid {
-  int tensor = 1;         ///< tensor parallel: ranks that share heads, columns of feed-forwards and the vocabulary
-  int experts = 1;        ///< expert parallel: ranks that share the experts; everything else each holds itself
-  int stages = 1;         ///< pipeline parallel: stages of consecutive layers
+  int tensor = 1;         ///< tensor parallelism: ranks that divide heads, feed-forward columns and the vocabulary
+  int experts = 1;        ///< expert parallelism: ranks that divide the experts; each holds everything else
+  int stages = 1;         ///< pipeline parallelism: stages of consecutive layers
   int chunks = 1;         ///< interleaved pipeline: groups of consecutive layers on each stage
-  bool sequence = false;  ///< sequence parallel: tensor-parallel ranks share the tokens between sublayers
+  bool sequence = false;  ///< sequence parallelism: tensor-parallel ranks divide the tokens between sublayers
 
   int size() const { return tensor * experts * stages; }  ///< number of ranks
   int rank_at(int stage, int expert, int t) const { return (stage * experts + expert) * tensor + t; }
-  int tensor_of(int rank) const { return rank % tensor; }            ///< number among the tensor-parallel ranks
-  int expert_of(int rank) const { return rank / tensor % experts; }  ///< number among the expert-parallel ranks
+  int tensor_of(int rank) const { return rank % tensor; }            ///< index among the tensor-parallel ranks
+  int expert_of(int rank) const { return rank / tensor % experts; }  ///< index among the expert-parallel ranks
   int stage_of(int rank) const { return rank / tensor / experts; }   ///< pipeline stage
 };
 
-/// A pipeline stage.
+/// One stage of a pipeline.
 struct PipelineStage {
   int index = 0;
   int count = 1;
@@ -33,64 +33,67 @@ struct PipelineStage {
 };
 
 /// The part of a weight that one rank of a ModelGrid holds: elements [begin, begin + count) of dimension `axis`. If
-/// `axis` is not 0, also only [lead_begin, lead_begin + lead_count) of dimension 0: some of the experts.
+/// `axis` is not 0, also only the experts [lead_begin, lead_begin + lead_count) of dimension 0.
 struct Shard {
-  std::vector<int64_t> whole_shape;  ///< of the weight on one device
+  std::vector<int64_t> whole_shape;  ///< shape of the weight on a single device
   int axis = 0;
   int64_t begin = 0;
   int64_t count = 0;  ///< 0: the rank does not hold the weight
   int64_t lead_begin = 0;
   int64_t lead_count = 0;
-  /// Ranks that hold the same part and compute the same tokens, ascending. Expert-parallel ranks compute different
-  /// tokens, as data-parallel ones do.
+  /// Ranks that hold the same part and compute the same tokens, ascending. Expert-parallel ranks, like data-parallel
+  /// ones, compute different tokens and are not included.
   std::vector<int> holders;
-  /// Whether each holder computes only its share of the gradient, so that the gradient is the sum over `holders`.
-  /// Inside a mixer or feed-forward a rank computes with its own heads or columns. Elsewhere it computes with all
-  /// features, of all tokens or with sequence parallel of its own tokens. Pipeline stages that share a table each
-  /// compute with their own layers.
+  /// Whether each holder computes only a part of the gradient, so that the gradient is the sum over `holders`. True in
+  /// a mixer or feed-forward, where a rank computes with its own heads or columns; with sequence parallelism, where it
+  /// computes its own tokens; and for a table that several pipeline stages share, where each stage computes its own
+  /// layers.
   bool sums_gradient = false;
-  /// Whether expert-parallel ranks hold different parts: of tokens of all of them. Else each has the same part.
+  /// Whether expert-parallel ranks hold different parts of the weight, with gradients from the tokens of all ranks.
+  /// Otherwise they all hold the same part.
   bool by_experts = false;
-  int first_copy = 0;  ///< the lowest rank of the grid with the same part, whatever its tokens
-  /// Parts of several sections of dimension 0 (Division::Kind::sections), in order; the rank holds them together as one
-  /// tensor of `count` rows. Each has its own `begin`, in the whole weight, and its own holders. Empty: one part.
+  int first_copy = 0;  ///< the lowest rank in the grid with the same part, even if it computes other tokens
+  /// For a weight with sections of dimension 0 (Division::Kind::sections): the rank's part of each section, in order.
+  /// The rank holds them as one tensor with `count` rows. Each has its own holders, and its own `begin` in the whole
+  /// weight. Empty: the weight has no sections.
   std::vector<Shard> sections = {};
 
-  /// Shape of the part.
+  /// Shape of this part.
   std::vector<int64_t> shape() const;
 };
 
-/// Shards of one rank by the weight's full name ("layers.0.mixer.q.weight").
+/// The shards of one rank, by the weight's full name ("layers.0.mixer.q.weight").
 using Shards = std::map<std::string, Shard>;
 
-/// Units [begin, end) that a rank of `ranks` holds, see Division. With at least as many groups as ranks a rank holds
-/// whole groups. With fewer, several ranks share a group's units, or all hold them if there are not enough (KV heads).
+/// The units [begin, end) that a rank holds (see Division). With at least as many groups as ranks, a rank holds whole
+/// groups. With fewer, several ranks share a group: they divide its units or, if there are not enough units (KV heads),
+/// each holds all of them.
 struct UnitRange {
   int64_t begin = 0;
   int64_t end = 0;
 };
 UnitRange unit_range(const Division& division, int ranks, int rank);
 
-/// The architecture that a rank computes: its heads, columns of feed-forwards and tokens of the vocabulary. `spec` is
-/// resolved, and tensor_parallel_problems() finds nothing.
+/// The architecture that one rank computes: its heads, feed-forward columns and vocabulary rows. `spec` must be
+/// resolved, and tensor_parallel_problems() must be empty.
 ArchSpec sharded_spec(const ArchSpec& spec, int ranks, int rank);
-/// The slice of every weight of the resolved `spec` that a rank holds. Shards differ by at most one unit.
+/// The part of every weight of the resolved `spec` that a rank holds. Parts differ by at most one unit.
 Shards weight_shards(const ArchSpec& spec, const ModelGrid& grid, int rank);
 
-/// Experts [begin, end) of `experts` that an expert-parallel rank holds.
+/// The experts [begin, end) of `experts` that an expert-parallel rank holds.
 UnitRange expert_range(int64_t experts, int ranks, int rank);
-/// Layers [begin, end) of `layers` that a pipeline stage holds. The first stage also has the embedding, the last one
-/// the final norm and the head.
+/// The layers [begin, end) of `layers` that a pipeline stage holds. The first stage also has the embedding, the last
+/// one the final norm and the head.
 UnitRange stage_layers(int64_t layers, int stages, int stage);
-/// Layers of a chunk of a stage. Chunk c of stage s is number c · stages + s of all chunks, in the order of the layers.
+/// The layers of a chunk of a stage. Chunk c of stage s is chunk number c · stages + s of the model.
 UnitRange chunk_layers(int64_t layers, const PipelineStage& stage, int chunk);
 
-/// Why `ranks` tensor-parallel ranks cannot compute the resolved architecture; empty if they can.
+/// The reasons why `ranks` tensor-parallel ranks cannot compute the resolved architecture. Empty if they can.
 std::vector<Problem> tensor_parallel_problems(const ArchSpec& spec, int64_t ranks);
 std::vector<Problem> expert_parallel_problems(const ArchSpec& spec, int64_t ranks);  ///< see tensor_parallel_problems()
-/// The same for pipeline stages with `chunks` groups of layers each.
+/// The reasons for pipeline stages with `chunks` groups of layers each.
 std::vector<Problem> pipeline_problems(const ArchSpec& spec, int64_t stages, int64_t chunks = 1);
-/// Why `ranks` context-parallel ranks cannot share the positions of sequences; empty if they can.
+/// The reasons why `ranks` context-parallel ranks cannot divide the positions of sequences. Empty if they can.
 std::vector<Problem> context_parallel_problems(const ArchSpec& spec, int64_t ranks);
 
 }  // namespace lamina::arch

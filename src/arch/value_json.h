@@ -6,7 +6,7 @@
 
 namespace lamina::arch {
 
-/// JSON of a value of any type in the spec; null for an unset option.
+/// JSON of a value of any type in the spec. null for an unset option.
 template <class T>
 Json value_to_json(const T& value, Defaults defaults);
 

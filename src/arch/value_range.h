@@ -10,7 +10,7 @@
 
 namespace lamina::arch {
 
-/// Checks every number against the limits of its field and reports violations with `note`.
+/// Checks every number against the limits of its field. Reports violations with `note`.
 class RangeCheck {
  public:
   using Note = std::function<void(const std::string& path, const std::string& message)>;
@@ -38,7 +38,7 @@ class RangeCheck {
   }
 
  private:
-  /// Layers hold copies of the model's norm and position; a violation there is reported only once.
+  /// Layers hold copies of the model's norm and position, so the same violation is reported only once.
   void note(const std::string& path, const std::string& message) {
     for (const auto& [earlier, said] : noted_) {
       if (path.ends_with("." + earlier) && message == said) return;

@@ -31,7 +31,8 @@ inline std::string below(const std::string& path, std::string_view key) {
 
 }  // namespace detail
 
-/// Reads a value of any type with visit_fields. Never throws for file contents: reports the problem and continues.
+/// Reads a value of any type with visit_fields. Never throws because of file contents: it reports the problem and
+/// continues.
 class ValueReader {
  public:
   explicit ValueReader(std::vector<Problem>& problems) : problems_(problems) {}

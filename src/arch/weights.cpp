@@ -94,7 +94,7 @@ void add(WeightList& list, const Mamba2& m, int64_t d_model) {
   const int64_t joined = *m.d_inner + 2 * m.groups * m.state;
   const Division by_head = divided_rows(heads, m.groups);
   const Division::Section channels{*m.d_inner, heads, m.groups};
-  const Division::Section shared{m.groups * m.state, m.groups, m.groups};  // B or C: as KV heads
+  const Division::Section shared{m.groups * m.state, m.groups, m.groups};  // B or C: divided like KV heads
   const Division convolved = divided_sections({channels, shared, shared});
   list.linear("mixer.in", "ssm in", *m.d_inner + joined + heads, d_model, m.bias,
               divided_sections({channels, channels, shared, shared, {heads, heads, m.groups}}));
@@ -221,7 +221,7 @@ void add(WeightList& list, const Moe& f, int64_t d_model) {
 
 void add(WeightList& /*list*/, const NoFfn& /*f*/, int64_t /*d_model*/) {}
 
-/// Tables that belong to the model because its layers share them.
+/// Adds the position tables that several layers share.
 void add_shared_position(WeightList& list, const ArchSpec& spec) {
   for (const Block* block : layer_blocks(spec)) {
     const auto* a = attention_of(block->mixer);
@@ -237,7 +237,7 @@ void add_shared_position(WeightList& list, const ArchSpec& spec) {
   }
 }
 
-/// Embedding and positions of one stack.
+/// Adds embedding and positions of one stack.
 void add_inputs(WeightList& list, const ArchSpec& stack, bool has_table) {
   const int64_t d_embed = *stack.embedding.d_embed;
   const Embedding& embedding = stack.embedding;
@@ -269,7 +269,7 @@ void add_heads(WeightList& list, const ArchSpec& spec) {
   if (spec.head.bias) list.table("head.bias", "head", {spec.vocab_size}, divided_rows(spec.vocab_size));
 }
 
-/// Weights outside the layers of a stack without a head.
+/// Weights outside the layers, of a stack without a head.
 std::vector<Weight> stack_outer_weights(const ArchSpec& stack, bool has_table) {
   WeightList list;
   add_inputs(list, stack, has_table);

@@ -6,7 +6,7 @@ using Segment = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
 
 namespace {
 
-/// Turns recording on for its lifetime, during a backward pass.
+/// Turns recording on for its lifetime, within a backward pass.
 class Recording {
  public:
   explicit Recording(autograd::State& state) : state_(state) { state_.recording = true; }
@@ -18,7 +18,7 @@ class Recording {
   autograd::State& state_;
 };
 
-/// Recomputes the segment on the tape that is running backward, runs backward through just that part and removes it
+/// Recomputes the segment on the tape whose backward is running, runs backward through that part alone, and removes it
 /// again. The inputs keep their original graph entries, so gradients are summed in the same order as without
 /// checkpointing: the result is bit-identical.
 void replay(autograd::State& state, const Segment& segment, const autograd::EntryList& entries, Backward& outer,
@@ -26,7 +26,7 @@ void replay(autograd::State& state, const Segment& segment, const autograd::Entr
   std::vector<Tensor> inputs;
   for (size_t i = 0; i < entries.size(); ++i) {
     const Tensor& saved = outer.saved(static_cast<int>(i));
-    // A new handle: the saved tensor itself must not be tracked.
+    // A new handle, because the saved tensor itself must not be tracked.
     Tensor input = saved.defined() ? saved.reshape(saved.shape()) : saved;
     if (entries[i]) input.set_grad_link(entries[i]);
     inputs.push_back(std::move(input));
@@ -51,7 +51,8 @@ void replay(autograd::State& state, const Segment& segment, const autograd::Entr
   state.run_backward(begin, false);
 }
 
-/// Copies an output that aliases an input or a tracked outside tensor, so that tensor keeps its own graph entry.
+/// Gives an output of the segment a handle of its own, so that a tensor the segment returned unchanged keeps its graph
+/// entry. An output that shares memory with an input is copied.
 Tensor separate(const Tensor& output, const std::vector<Tensor>& inputs) {
   if (!output.defined()) return output;
   for (const Tensor& input : inputs) {

@@ -62,7 +62,7 @@ void Entry::check_grad(const char* what, const Tensor& grad) const {
 }
 
 void Entry::set_grad(Tensor grad) {
-  // A tracked gradient (the leaf itself, even) would keep the graph alive in a reference cycle.
+  // Detach: a gradient that is tracked (or is the leaf itself) would keep the graph alive in a reference cycle.
   if (grad.defined()) grad = grad.detach();
   grad_ = std::move(grad);
   owned_ = grad_.defined() && grad_.owns_memory_alone();
@@ -75,7 +75,7 @@ void Entry::add_grad(const char* op, Tensor grad) {
   if (!grad_.defined()) {
     if (grad.dtype() != grad_dtype_) grad = grad.to(grad_dtype_);
     owned_ = grad.owns_memory_alone() && grad.is_contiguous();
-    // The optimizer scales a leaf's gradient in place, so the buffer must not be shared.
+    // The optimizer scales a leaf's gradient in place, so the buffer must not be shared with another tensor.
     if (leaf_ && !owned_) {
       grad = grad.clone();
       owned_ = true;
@@ -141,7 +141,7 @@ std::vector<std::vector<Entry*>> State::hooked_leaves() const {
   std::vector<std::vector<Entry*>> first_use(nodes.size());
   std::set<const Entry*> seen;
   for (size_t index = 0; index < nodes.size(); ++index) {
-    // A checkpointed segment does not say which leaves it uses: no leaf is known to be ready before the end.
+    // A checkpointed segment does not say which leaves it uses, so no leaf is known to be complete before the end.
     if (std::string_view(nodes[index].op) == "checkpoint") return {};
     for (const auto& input : nodes[index].inputs) {
       if (input && input->on_ready && seen.insert(input.get()).second) first_use[index].push_back(input.get());
@@ -151,11 +151,11 @@ std::vector<std::vector<Entry*>> State::hooked_leaves() const {
 }
 
 void State::run_backward(size_t begin, bool retain) {
-  // Segments (begin > 0) run inside the backward pass of a whole graph.
+  // Hooks run only for whole graphs. begin > 0 is a checkpointed segment within the backward pass of one.
   std::vector<std::vector<Entry*>> hooked;
   if (has_hooks && begin == 0) hooked = hooked_leaves();
   for (size_t index = nodes.size(); index-- > begin;) {
-    bool wanted = nodes[index].outputs.empty();  // Tape::mark
+    bool wanted = nodes[index].outputs.empty();  // true for a Tape::mark
     for (const auto& output : nodes[index].outputs) wanted = wanted || (output && output->grad().defined());
     if (wanted) {
       for (const Saved& saved : nodes[index].saved) {
@@ -164,7 +164,7 @@ void State::run_backward(size_t begin, bool retain) {
                      "forward pass; clone it before writing, or write after backward");
       }
       Backward context(*this, index);
-      // A checkpointed segment appends to `nodes`, which may reallocate them: take the function out first.
+      // A checkpointed segment appends to `nodes`, which may reallocate. So take the function out first.
       const BackwardFn backward = retain ? nodes[index].backward : std::move(nodes[index].backward);
       backward(context);
     }

@@ -28,7 +28,7 @@ class Entry final : public GradLink, public std::enable_shared_from_this<Entry> 
 
   const Tensor& grad() const { return grad_; }
   Tensor zero_grad() const { return Tensor::zeros(shape_, grad_dtype_, device_); }
-  /// Throws unless `grad` has this tensor's shape and device and a floating dtype.
+  /// Throws an Error unless `grad` has this tensor's shape and device, and a floating dtype.
   void check_grad(const char* what, const Tensor& grad) const;
   /// Replaces the gradient; an undefined tensor clears it.
   void set_grad(Tensor grad);
@@ -38,9 +38,9 @@ class Entry final : public GradLink, public std::enable_shared_from_this<Entry> 
     owned_ = false;
     return std::exchange(grad_, Tensor());
   }
-  /// Called when backward has added the last part of a leaf's gradient (leaf_hook.h); may be empty.
+  /// Called when the gradient of a leaf is complete (leaf_hook.h). May be empty.
   std::function<void()> on_ready;
-  /// The gradient buffer if no other tensor shares it, else undefined.
+  /// The gradient buffer if no other tensor shares it, otherwise undefined.
   Tensor own_grad() const { return owned_ ? grad_ : Tensor(); }
 
  private:
@@ -69,7 +69,7 @@ struct Node {
   BackwardFn backward;
 };
 
-/// The records of a graph and the generation of its entries.
+/// The tape records of a graph, and the generation of its entries.
 struct SetAside {
   std::vector<Node> nodes;
   uint64_t generation = 0;
@@ -80,11 +80,11 @@ struct State : std::enable_shared_from_this<State> {
   std::vector<std::weak_ptr<Entry>> leaves;
   bool recording = true;
   bool in_backward = false;
-  bool has_hooks = false;   // of a leaf
-  uint64_t generation = 1;  // of the graph on the tape
-  uint64_t newest = 1;      // of all graphs, including those set aside
+  bool has_hooks = false;   // whether any leaf has a hook
+  uint64_t generation = 1;  // generation of the graph on the tape
+  uint64_t newest = 1;      // latest generation of all graphs, including those set aside
 
-  /// Starts a new graph; entries of the one before are stale.
+  /// Starts a new graph. Entries of the previous one become stale.
   void next_graph() {
     nodes.clear();
     generation = ++newest;
@@ -93,9 +93,10 @@ struct State : std::enable_shared_from_this<State> {
   void append(const char* op, EntryList inputs, const std::vector<Tensor>& outputs, const std::vector<Tensor>& saved,
               BackwardFn backward);
   void seed(const std::vector<Tensor>& outputs, const std::vector<Tensor>& grads);
-  /// Leaves with a hook, by the index of the first recorded operator that uses them: the last one in backward.
+  /// Leaves with a hook, by the index of the first recorded operator that uses them. Backward reaches that operator
+  /// last.
   std::vector<std::vector<Entry*>> hooked_leaves() const;
-  /// Runs backward through the nodes from the last down to `begin`, dropping each one afterwards unless `retain`.
+  /// Runs backward through the nodes from the last one down to `begin`. Drops each node afterwards unless `retain`.
   void run_backward(size_t begin, bool retain);
 };
 

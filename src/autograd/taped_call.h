@@ -7,8 +7,8 @@
 
 namespace lamina {
 
-/// A repeatable call under a tape, for benchmarks: either the backward pass alone over retained records, or forward and
-/// backward together.
+/// A call under a tape that benchmarks can repeat: either the backward pass alone, over retained tape records, or
+/// forward and backward together.
 class TapedCall {
  public:
   struct Leaf {
@@ -19,7 +19,7 @@ class TapedCall {
   };
   using Forward = std::function<std::vector<Tensor>(const std::vector<Tensor>& leaves)>;
 
-  /// `gradient_of` returns the gradient to use for an output of `forward`. The given tensors themselves stay unwatched.
+  /// `gradient_of` returns the gradient to use for an output of `forward`. The tensors passed in stay unwatched.
   TapedCall(const std::vector<Leaf>& leaves, Forward forward, const std::function<Tensor(const Tensor&)>& gradient_of)
       : forward_(std::move(forward)) {
     for (const Leaf& leaf : leaves) {
@@ -30,13 +30,13 @@ class TapedCall {
     for (const Tensor& output : outputs_) grads_.push_back(gradient_of(output));
   }
 
-  /// Runs backward over the records made by the constructor.
+  /// Runs backward over the tape records made by the constructor.
   void backward() {
     tape_.zero_grad();
     tape_.backward(outputs_, grads_, true);
   }
 
-  /// Discards the constructor's records; backward() then uses those of the last call.
+  /// Runs forward and backward. Discards the constructor's tape records; backward() then uses those of this call.
   void forward_and_backward() {
     tape_.reset();
     tape_.zero_grad();

@@ -7,7 +7,7 @@
 namespace lamina {
 namespace {
 
-/// Size of the L3 cache of the first core, which Linux reports as "32768K"; 0 if it reports none.
+/// Size of the first core's L3 cache, which Linux reports as "32768K". 0 if it reports none.
 int64_t shared_cache_bytes() {
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
   int64_t size = 0;

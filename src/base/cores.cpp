@@ -37,7 +37,7 @@ std::vector<int> allowed_processors() {
   return cpus;
 }
 
-/// cpu.max of a cgroup folder, or its v1 equivalent; "" if it has neither.
+/// Content of cpu.max in a cgroup folder, or its v1 equivalent. Empty if the folder has neither.
 std::string cpu_max_of(const std::string& folder) {
   const std::string unified = first_line(folder + "/cpu.max");
   if (!unified.empty()) return unified;
@@ -45,7 +45,7 @@ std::string cpu_max_of(const std::string& folder) {
   return quota.empty() ? "" : quota + " " + first_line(folder + "/cpu.cfs_period_us");
 }
 
-/// The smallest quota of mount/group and the folders above, up to the mount point; 0 without one.
+/// The smallest quota of mount/group and all folders above it, up to the mount point. 0 if there is no quota.
 int quota_along(const std::string& mount, std::string group) {
   int fewest = 0;
   while (true) {

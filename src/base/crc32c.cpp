@@ -53,7 +53,7 @@ uint32_t by_tables(const unsigned char* next, size_t size, uint32_t rest) {
 #if defined(__x86_64__)
 constexpr size_t kLane = 8192;
 
-/// Computes the remainder after kLane more zero bytes. It is linear over bits, so four tables, one per byte, suffice.
+/// Appends kLane zero bytes to a remainder. This is linear over bits, so four tables (one per byte) suffice.
 class LaneShift {
  public:
   LaneShift() {
@@ -79,7 +79,8 @@ class LaneShift {
   std::array<std::array<uint32_t, 256>, 4> tables_{};
 };
 
-/// The crc32 instruction has a latency of three cycles and starts every cycle, so three lanes run interleaved.
+/// CRC with the crc32 instruction. It has a latency of three cycles but can start every cycle, so three lanes run
+/// interleaved.
 __attribute__((target("sse4.2"))) uint32_t by_instruction(const unsigned char* next, size_t size, uint32_t rest) {
   static const LaneShift shift;
   for (; size >= 3 * kLane; size -= 3 * kLane, next += 3 * kLane) {

@@ -29,9 +29,9 @@ f16::f16(float value) {
   const uint32_t magnitude = u & 0x7fffffffU;
   if (magnitude > 0x7f800000U) {
     bits = static_cast<uint16_t>(sign | 0x7e00U);
-  } else if (magnitude >= 0x477ff000U) {  // rounds to 65536 or more
+  } else if (magnitude >= 0x477ff000U) {  // would round to 65536 or more: infinity
     bits = static_cast<uint16_t>(sign | 0x7c00U);
-  } else if (magnitude < 0x38800000U) {  // subnormal: the FPU rounds at the right bit
+  } else if (magnitude < 0x38800000U) {  // subnormal result: the FPU rounds at the right bit
     const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
     bits = static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000U));
   } else {

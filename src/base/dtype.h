@@ -80,7 +80,7 @@ To to_integer(From value) {
   return value < kAbove ? static_cast<To>(value) : std::numeric_limits<To>::max();
 }
 
-/// Converts between element types; to integers as in to_integer(), to bf16 and f16 with rounding to nearest.
+/// Converts between element types. To integers: see to_integer(). To bf16 and f16: rounds to nearest, ties to even.
 template <class To, class From>
 To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {

@@ -7,7 +7,7 @@ namespace lamina {
 
 namespace {
 
-/// Number of insertions, deletions, substitutions and swaps of neighbors between the two.
+/// Edit distance: the number of insertions, deletions, substitutions and swaps of neighboring characters.
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::vector<size_t>> table(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) table[i][0] = i;

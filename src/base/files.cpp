@@ -27,7 +27,8 @@ fs::path without_slash(const std::string& folder) {
   return path.has_filename() ? path : path.parent_path();
 }
 
-/// Flushes a folder, which makes renames in it durable. Errors are ignored: some file systems cannot flush folders.
+/// Flushes a folder to disk, which makes renames in it durable. Ignores errors, because some file systems cannot flush
+/// folders.
 void flush_folder(const fs::path& folder) {
   const int handle = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (handle < 0) return;
@@ -35,12 +36,12 @@ void flush_folder(const fs::path& folder) {
   ::close(handle);
 }
 
-/// Swaps two folders atomically; false if one is missing or the file system does not support it.
+/// Swaps two folders atomically. Returns false if one is missing or the file system does not support it.
 bool exchange(const fs::path& a, const fs::path& b) {
   return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
 }
 
-/// Whether the process can still write. A killed process that its parent has not waited for cannot.
+/// Whether the process exists and is not a zombie: only then can it still write.
 bool is_running(int pid) {
   if (::kill(pid, 0) != 0 && errno == ESRCH) return false;
   std::ifstream file(str("/proc/", pid, "/stat"));
@@ -146,7 +147,8 @@ void clear_leftovers(const std::string& target) {
     if (is_leftover(entry.path().filename().string(), place.filename().string())) leftovers.push_back(entry.path());
   }
   for (const fs::path& leftover : leftovers) {
-    // A complete folder has the name .old only after an interrupted replacement on a file system without exchange.
+    // Here an interrupted replacement moved the old folder to .old, on a file system that cannot exchange folders.
+    // Restore it.
     if (leftover.extension() == ".old" && !fs::exists(place, error)) {
       fs::rename(leftover, place, error);
     } else {
@@ -156,7 +158,7 @@ void clear_leftovers(const std::string& target) {
 }
 
 NewFile::NewFile(const std::string& target) : target_(target) {
-  // Renaming would replace the device itself, such as /dev/stdout.
+  // Renaming would replace the device itself, for example /dev/stdout.
   LAMINA_CHECK(!is_pipe(target), target, ": is a pipe or device; expected the name of a regular file");
   for (int attempt = 0; descriptor_ < 0; ++attempt) {
     name_ = str(target, ".", ::getpid(), "-", attempt, ".tmp");

@@ -18,7 +18,7 @@ namespace lamina {
 ///   sigmoid    σ(x) = 1 / (1 + exp(−x))
 ///   tanh
 enum class Activation : uint8_t { none, relu, gelu, gelu_tanh, silu, elu, selu, relu2, sigmoid, tanh };
-/// Names as in configuration files, in the order of the enumerators; likewise below.
+/// Names used in configuration files, in the order of the enumerators. The other names_of() functions are alike.
 constexpr auto names_of(Activation) {
   return std::array<std::string_view, 10>{"none", "relu", "gelu",  "gelu_tanh", "silu",
                                           "elu",  "selu", "relu2", "sigmoid",   "tanh"};
@@ -36,9 +36,9 @@ enum class RouterScore : uint8_t {
   softmax,            ///< softmax over all experts, then top k (Switch)
   softmax_of_chosen,  ///< top k of the logits, then softmax over the k chosen
   sigmoid,            ///< sigmoid of each logit, then top k
-  /// Experts are chosen one after the other, by logit. A choice's weight is its softmax among the experts not chosen
-  /// before it whose logits z are near the choice's z*: (z* − z) / max(|z|, z*) ≤ near. SparseMixer without sampling
-  /// (arXiv:2409.12136).
+  /// Experts are chosen one after the other, by logit. The weight of a choice is its softmax among the experts that
+  /// were not chosen earlier and whose logits z are near its own logit z*: (z* − z) / max(|z|, z*) ≤ near. This is
+  /// SparseMixer without sampling (arXiv:2409.12136).
   softmax_of_near,
 };
 constexpr auto names_of(RouterScore) {
@@ -50,7 +50,7 @@ template <class Kind>
 requires requires(Kind kind) { names_of(kind); }
 constexpr std::string_view name_of(Kind kind) { return names_of(kind)[static_cast<size_t>(kind)]; }
 
-/// The kind with this name, for example kind_from_name<Activation>("gelu"); empty if there is none.
+/// The kind with this name, for example kind_from_name<Activation>("gelu"). Empty if no kind has it.
 template <class Kind>
 constexpr std::optional<Kind> kind_from_name(std::string_view name) {
   constexpr auto names = names_of(Kind{});

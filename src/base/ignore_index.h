@@ -4,7 +4,7 @@
 
 namespace lamina {
 
-/// A target with this value has no loss; PyTorch's default.
+/// Targets with this value are ignored in losses. Same default as PyTorch.
 inline constexpr int64_t kIgnoreIndex = -100;
 
 }  // namespace lamina

@@ -37,7 +37,7 @@ class CountingIterator {
   const char** read_;
 };
 
-/// Builds the tree from SAX events, because nlohmann's own builder accepts any depth and duplicate keys.
+/// Builds the JSON tree from SAX events, because nlohmann's own builder accepts any depth and duplicate keys.
 template <class Json>
 class TreeBuilder final : public nlohmann::json_sax<Json> {
  public:
@@ -76,7 +76,7 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   }
 
   bool parse_error(size_t position, const std::string& /*token*/, const nlohmann::json::exception& error) override {
-    // Keeps only the end of "[json.exception.parse_error.101] parse error at line 3, column 5: syntax error while …".
+    // Shortens "[json.exception.parse_error.101] parse error at line 3, column 5: syntax error while …" to its end.
     std::string message = error.what();
     message = message.substr(std::min(message.find("] ") + 2, message.size()));
     const size_t column = message.find(", column ");
@@ -106,7 +106,7 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
     }
     auto& object = parent.template get_ref<typename Json::object_t&>();
     if constexpr (std::is_same_v<Json, nlohmann::ordered_json>) {
-      // ordered_json::emplace would search the whole object: quadratic.
+      // ordered_json::emplace would search the whole object, which makes parsing quadratic.
       object.push_back({std::move(key_), Json(std::forward<Value>(value))});
       return &object.back().second;
     } else {
@@ -128,7 +128,7 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   [[noreturn]] void fail(const std::string& message) const {
     fail_at(static_cast<size_t>(read_ - text_.data()), message);
   }
-  /// `read`: bytes read so far. The last of them is where the error is.
+  /// `read` is the number of bytes read so far. The error is at the last of them.
   [[noreturn]] void fail_at(size_t read, const std::string& message) const {
     throw Error(str(name_, ": ", text_position(text_, read == 0 ? 0 : read - 1), ": ", message));
   }

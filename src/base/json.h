@@ -13,13 +13,13 @@ inline constexpr size_t kMaxJsonBytes = size_t{64} << 20;
 inline constexpr size_t kMaxJsonDepth = 64;
 inline constexpr size_t kMaxJsonValues = size_t{4} << 20;
 
-/// Parses `text`. Invalid JSON, a duplicate key in an object, or text beyond the limits above is an Error that names
-/// the file, line and column: "NAME: line 3, column 5: …". The depth limit keeps recursive functions over the tree
-/// (copy, write) from overflowing the stack.
+/// Parses `text`. An Error names the file, line and column ("NAME: line 3, column 5: …") if the JSON is invalid, an
+/// object has a duplicate key, or the text exceeds the limits above. The depth limit prevents stack overflow in
+/// recursive functions over the tree (copy, write).
 template <class Json>
 Json parse_json(std::string_view text, const std::string& name);
 
-/// Like parse_json, but returns nullopt on an error. For log lines: the last one may be truncated.
+/// Like parse_json, but returns nullopt on an error. Meant for log files, whose last line may be truncated.
 template <class Json>
 std::optional<Json> try_parse_json(std::string_view text);
 

@@ -18,7 +18,7 @@ std::string reason() { return std::strerror(errno); }
 }  // namespace
 
 MappedFile map_file(const std::string& path, const char* expected) {
-  // O_NONBLOCK: otherwise, opening a FIFO waits for a writer.
+  // O_NONBLOCK, because opening a FIFO would otherwise wait for a writer.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   LAMINA_CHECK(descriptor >= 0, path, ": cannot be opened: ", reason(), "; check the name and the permissions");
   const std::shared_ptr<void> closer(nullptr, [descriptor](void*) { ::close(descriptor); });

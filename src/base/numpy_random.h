@@ -7,15 +7,15 @@
 
 namespace lamina {
 
-/// NumPy's legacy generator after numpy.random.seed(seed): the same Mersenne Twister words in the same order, so that
-/// code which shuffles with NumPy can be reproduced.
+/// NumPy's legacy generator after numpy.random.seed(seed). It draws the same Mersenne Twister words in the same order,
+/// so code that shuffles with NumPy can be reproduced.
 class NumpyGenerator {
  public:
   explicit NumpyGenerator(uint32_t seed) : engine_(seed) {}
 
   uint32_t random32() { return static_cast<uint32_t>(engine_()); }
 
-  /// A whole number in [0, max]: words are masked to the bits of max and redrawn until they do not exceed it.
+  /// A uniform integer in [0, max]: words are masked to the bits of `max`, and redrawn while they exceed it.
   uint32_t interval(uint32_t max) {
     if (max == 0) return 0;
     uint32_t mask = max;

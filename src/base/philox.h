@@ -7,7 +7,7 @@
 namespace lamina {
 
 /// Identifies one random stream. Random operators take a key as an argument and keep no state, so activation
-/// checkpointing redraws the same numbers when it recomputes a segment. Use one stream per call site and step.
+/// checkpointing draws the same numbers when it recomputes a segment. Use one stream per call site and step.
 struct RandomKey {
   uint64_t seed = 0;
   uint64_t stream = 0;
@@ -39,8 +39,9 @@ constexpr PhiloxWords philox_rounds(const PhiloxKeys& keys, PhiloxWords x) {
   }
   return x;
 }
-/// Philox4x32 (Salmon et al. 2011): four words per counter, bit-identical on every device. Ten rounds are the authors'
-/// default. Seven, the fewest that passed all their tests, are for kernels bound by random number generation.
+/// Philox4x32 (Salmon et al. 2011): four random words per counter, bit-identical on every device. Ten rounds are the
+/// authors' default. Seven rounds, the fewest that passed all their tests, are for kernels that random number
+/// generation limits.
 template <int kRounds = kPhiloxRounds>
 constexpr PhiloxWords philox(const PhiloxKeys& keys, uint64_t stream, uint64_t counter) {
   return philox_rounds<0, kRounds>(keys, {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32),

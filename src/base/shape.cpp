@@ -21,7 +21,7 @@ int Shape::normalize(int axis) const {
 }
 
 int64_t Shape::numel() const {
-  // The overflow check counts a zero extent as one, so that strides of empty tensors stay in range, too.
+  // The overflow check counts a zero extent as one, so that the strides of empty tensors do not overflow either.
   int64_t product = 1;
   bool empty = false;
   for (const int64_t extent : *this) {

@@ -23,7 +23,8 @@ class Shape {
   int64_t& operator[](int axis) { return extents_[static_cast<size_t>(normalize(axis))]; }  ///< writable
   /// Converts a negative axis to one counted from the front. An axis out of range is an Error.
   int normalize(int axis) const;
-  /// Product of the extents. A negative extent is an Error; so is an int64 overflow of the product of non-zero extents.
+  /// Product of the extents. A negative extent is an Error, and so is a product of the non-zero extents that overflows
+  /// int64.
   int64_t numel() const;
   /// Number of rows: the product of all extents except the last.
   int64_t rows() const;

@@ -9,8 +9,8 @@ namespace lamina {
 /// because its threads may still run when the process ends.
 class SharedLibrary {
  public:
-  /// Loads the first of `names` that the dynamic linker finds; a name with a slash is a path. `what` names the library
-  /// in messages, e.g. "cuBLASLt".
+  /// Loads the first of `names` that the dynamic linker finds. A name with a slash is a path. `what` names the library
+  /// in messages, for example "cuBLASLt".
   SharedLibrary(std::string what, const std::vector<std::string>& names);
 
   bool is_loaded() const { return handle_ != nullptr; }

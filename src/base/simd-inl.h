@@ -19,7 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Vector tag of the type in which values of T are computed.
+/// Vector tag of the type in which values of type T are computed.
 template <class T>
 using ComputeTag = hn::ScalableTag<Accumulate<T>>;
 
@@ -48,7 +48,7 @@ HWY_INLINE hn::Vec<D> load(D d, const f16* from) {
 #endif
 }
 
-/// Loads 8-bit integers stored with an offset: the byte q + 128 stands for q.
+/// Loads 8-bit integers that are stored with an offset: the byte q + 128 stands for q.
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const uint8_t* from) {
   const hn::Rebind<uint8_t, D> bytes;
@@ -87,7 +87,7 @@ HWY_INLINE void store([[maybe_unused]] D d, hn::Vec<D> value, f16* to) {
 #endif
 }
 
-/// Loads the first `count` < Lanes(d) elements, followed by zeros. Reads nothing past them.
+/// Loads the first `count` < Lanes(d) elements and fills the rest with zeros. Does not read past them.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_some(D d, const T* from, size_t count) {
   T lanes[hn::MaxLanes(d)] = {};
@@ -96,7 +96,7 @@ HWY_INLINE hn::Vec<D> load_some(D d, const T* from, size_t count) {
   return load(d, lanes);
 }
 
-/// Stores the first `count` < Lanes(d) elements. Writes nothing past them.
+/// Stores the first `count` < Lanes(d) elements. Does not write past them.
 template <class D, class T>
 HWY_INLINE void store_some(D d, hn::Vec<D> value, T* to, size_t count) {
   T lanes[hn::MaxLanes(d)];
@@ -104,8 +104,8 @@ HWY_INLINE void store_some(D d, hn::Vec<D> value, T* to, size_t count) {
   for (size_t i = 0; i < count; ++i) to[i] = lanes[i];
 }
 
-/// Calls body(i, count) over [0, n), one vector per step. `count` is Lanes(d), except in a shorter last step. Use with
-/// load_n() and store_n(). Lambdas need HWY_ATTR.
+/// Calls body(i, count) over [0, n), one vector per step. `count` is Lanes(d), except in a shorter last step, so the
+/// body should use load_n() and store_n(). A lambda needs HWY_ATTR.
 template <class D, class F>
 HWY_INLINE void for_vectors(D d, int64_t n, const F& body) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -114,7 +114,7 @@ HWY_INLINE void for_vectors(D d, int64_t n, const F& body) {
   if (i < n) body(i, static_cast<size_t>(n - i));
 }
 
-/// Loads or stores `count` elements: a whole vector if count is Lanes(d).
+/// Load or store `count` elements: a whole vector if count is Lanes(d).
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_n(D d, const T* from, size_t count) {
   return HWY_LIKELY(count == hn::Lanes(d)) ? load(d, from) : load_some(d, from, count);

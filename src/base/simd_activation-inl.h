@@ -1,5 +1,5 @@
-// Activations for f32 and f64 vectors. Each is a type with value(d, x), the function, and both(d, x), the function and
-// its derivative. At a jump the derivative is the one from the left, as in PyTorch.
+// Activations for f32 and f64 vectors. Each is a type with two functions: value(d, x), the activation, and both(d, x),
+// the activation and its derivative. At a jump the derivative is the one from the left, as in PyTorch.
 #if defined(LAMINA_BASE_SIMD_ACTIVATION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_BASE_SIMD_ACTIVATION_INL_H_
 #undef LAMINA_BASE_SIMD_ACTIVATION_INL_H_
@@ -20,7 +20,7 @@ struct ValueSlope {
   V slope;
 };
 
-/// Derives value() from both(). The compiler drops the computation of the unused derivative.
+/// Implements value() by both(). The compiler removes the unused derivative.
 template <class Self>
 struct FromBoth {
   template <class D>

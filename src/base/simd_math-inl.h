@@ -1,5 +1,5 @@
-// exp, expm1, tanh, sigmoid and the normal CDF for f32 and f64 vectors, each accurate to a few ulp. A NaN stays a NaN.
-// The polynomials interpolate at Chebyshev nodes; the comment above each gives its error.
+// exp, expm1, tanh, sigmoid and the normal CDF for f32 and f64 vectors, accurate to a few ulp. A NaN stays a NaN. The
+// polynomials interpolate at Chebyshev nodes; the comment above each one gives its error.
 #if defined(LAMINA_BASE_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_BASE_SIMD_MATH_INL_H_
 #undef LAMINA_BASE_SIMD_MATH_INL_H_
@@ -24,7 +24,7 @@ template <>
 struct MathConstants<float> {
   static constexpr int kMantissaBits = 23;
   static constexpr int kExponentBias = 127;
-  static constexpr float kRounder = 12582912.0F;  // 1.5 · 2^23: adding it rounds x to an integer, held in the low bits
+  static constexpr float kRounder = 12582912.0F;  // 1.5 · 2^23: adding it leaves round(x) in the low bits
   static constexpr float kLn2High = 0.693359375F;
   static constexpr float kLn2Low = -2.12194440e-4F;
   static constexpr float kExpLow = -104.0F;    // exp(x) is 0 below
@@ -52,7 +52,7 @@ struct MathConstants<double> {
   static constexpr double kExpLow = -746.0;
   static constexpr double kExpHigh = 710.0;
   static constexpr double kExpNormal = -708.0;
-  /// Error 2^-60.
+  /// As above for f64; error 2^-60.
   static constexpr std::array<double, 11> kExpm1{0.5,
                                                  0.16666666666666671,
                                                  0.0416666666666666698,
@@ -64,7 +64,7 @@ struct MathConstants<double> {
                                                  2.75572734787185805e-7,
                                                  2.51053127296221018e-8,
                                                  2.09147553258932022e-9};
-  /// Error 2^-56.
+  /// As above for f64; error 2^-56.
   static constexpr double kTailCentre = 5.0;
   static constexpr double kTailEnd = 40.0;
   static constexpr std::array<double, 23> kTail{
@@ -98,7 +98,7 @@ HWY_INLINE hn::Vec<D> polynomial(D d, hn::Vec<D> x, const std::array<double, N>&
   return horner(d, x, c.data() + (N - 1), std::make_index_sequence<N - 1>());
 }
 
-/// exp(x) = 2^n · (1 + fraction), |fraction| < 0.42.
+/// The parts of exp(x) = 2^n · (1 + fraction), with |fraction| < 0.42.
 template <class D>
 struct ExpParts {
   hn::Vec<hn::RebindToSigned<D>> n;
@@ -126,7 +126,7 @@ HWY_INLINE hn::Vec<D> fast_exp2(D d, hn::Vec<hn::RebindToSigned<D>> n) {
                      hn::ShiftLeft<Constants<D>::kMantissaBits>(hn::Add(n, hn::Set(di, Constants<D>::kExponentBias))));
 }
 
-// x is the second argument of Min and Max below, because on x86 they return the second operand if one is NaN.
+// Min and Max below take x as second argument, because on x86 they return the second operand if one is NaN.
 
 /// exp(x), with correct subnormal, zero and infinite results.
 template <class D>
@@ -177,7 +177,7 @@ HWY_INLINE hn::Vec<D> expm1_of_negative(D d, hn::Vec<D> x) {
   return hn::MulAdd(parts.fraction, scale, hn::Sub(scale, constant(d, 1.0)));
 }
 
-/// σ(x) = 1 / (1 + exp(−x)), and σ(−x) = 1 − σ(x) without cancellation.
+/// σ(x) = 1 / (1 + exp(−x)), and σ(−x) = 1 − σ(x), both without cancellation.
 template <class V>
 struct SigmoidPair {
   V at_x;
@@ -199,7 +199,7 @@ HWY_INLINE hn::Vec<D> sigmoid(D d, hn::Vec<D> x) {
   return sigmoid_pair(d, x).at_x;
 }
 
-/// d/dx x·sigmoid(x), given s = sigmoid(x).
+/// The derivative of x·sigmoid(x), given s = sigmoid(x).
 template <class D>
 HWY_INLINE hn::Vec<D> silu_slope(D d, hn::Vec<D> x, hn::Vec<D> s) {
   const auto one = hn::Set(d, hn::TFromD<D>{1});

@@ -14,8 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Applies rounds [kFirst, kLast). Each 64-bit lane holds the state of one counter in its lower half. The upper half
-/// may hold anything: the multiplication reads only lower halves.
+/// Applies rounds [kFirst, kLast). Each 64-bit lane holds one counter's state in its lower half. The upper half may
+/// hold anything, because the multiplication reads only lower halves.
 template <int kFirst, int kLast, class D, class V = hn::Vec<D>>
 HWY_INLINE void philox_rounds(D d, uint64_t seed, V& x0, V& x1, V& x2, V& x3) {
   const hn::Repartition<uint32_t, D> d32;
@@ -43,8 +43,8 @@ HWY_INLINE int64_t philox_step() {
   return 4 * static_cast<int64_t>(hn::Lanes(d));
 }
 
-/// Writes words[i] = philox_word(key, first + i) for i < count, plus up to philox_step() − 1 words after them. `first`
-/// must be a multiple of 4.
+/// Writes words[i] = philox_word(key, first + i) for i < count. `first` must be a multiple of 4. May write up to
+/// philox_step() − 1 more words after them.
 inline void philox_words(const RandomKey& key, int64_t first, int64_t count, uint32_t* words) {
   const hn::ScalableTag<uint64_t> d;
   const hn::Repartition<uint32_t, decltype(d)> d32;

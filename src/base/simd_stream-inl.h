@@ -15,8 +15,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::HWY_NAMESPACE {
 
-/// Whether put_n may use streaming stores for an output of `total` elements in rows of `row` elements. The output must
-/// be large and every row aligned to a vector. bf16 and f16 are never streamed.
+/// Whether put_n() should use streaming stores for an output of `total` elements in rows of `row` elements: the output
+/// is large, and every row is aligned to a vector. bf16 and f16 are never streamed.
 template <class T>
 bool should_stream(const T* to, int64_t total, int64_t row) {
   if constexpr (sizeof(T) != sizeof(Accumulate<T>)) return false;
@@ -24,7 +24,8 @@ bool should_stream(const T* to, int64_t total, int64_t row) {
   return exceeds_last_level_cache(total * bytes) && reinterpret_cast<uintptr_t>(to) % 64 == 0 && row * bytes % 64 == 0;
 }
 
-/// Like store_n; non-temporal if `streaming`. Call hwy::FlushStream() before other threads read the output.
+/// Like store_n(), but with non-temporal stores if `streaming`. Call hwy::FlushStream() before other threads read the
+/// output.
 template <class D, class T>
 HWY_INLINE void put_n(D d, hn::Vec<D> value, T* to, size_t count, [[maybe_unused]] bool streaming) {
   if constexpr (std::is_same_v<T, hn::TFromD<D>>) {

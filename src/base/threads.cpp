@@ -1,10 +1,10 @@
-// A worker pool per Threads object. A parallel region is a round: the caller opens the gate, runs tasks together with
+// One worker pool per Threads object. A parallel region is a round: the caller opens the gate, runs tasks together with
 // the workers that enter, closes the gate when no task is left, and waits only for workers inside. A worker that the OS
-// has not scheduled yet costs nothing, because the caller runs its tasks.
+// has not scheduled in time costs nothing, because the caller runs its tasks.
 //
 // Waiting is a bounded spin, then a futex wait. The spin covers the gaps between the operators of a training step, so
-// workers start at once on an idle machine. On a busy machine a spinning thread can occupy the core of the thread it
-// waits for; sleeping after kSpin releases it. tools/bench-threads measures both.
+// workers start at once on an idle machine. On a busy machine, a spinning thread may occupy the core that the thread it
+// waits for needs; sleeping after kSpin frees that core. tools/bench-threads measures both.
 #include "lamina/base/threads.h"
 
 #include <atomic>
@@ -36,7 +36,7 @@ void pause() {
 #endif
 }
 
-/// Waits until `ready(value)` holds for the value of `word`, then returns that value.
+/// Waits until `ready` accepts the value of `word`, then returns that value.
 template <class Ready>
 uint32_t await(const std::atomic<uint32_t>& word, const Ready& ready) {
   const auto begin = std::chrono::steady_clock::now();
@@ -53,26 +53,26 @@ int default_count() {
   const char* text = std::getenv("OMP_NUM_THREADS");
   int count = 0;
   if (text != nullptr)
-    std::from_chars(text, text + std::strlen(text), count);  // "4,2" lists nesting levels; the outermost comes first
+    std::from_chars(text, text + std::strlen(text), count);  // "4,2": one count per nesting level, outermost first
   return count > 0 ? std::min(count, Threads::kMost) : usable_cores();
 }
 
 }  // namespace
 
 struct Threads::Pool {
-  // Bits of the gate: round number in the upper bits, an open flag, and the number of workers inside.
+  // The gate is one word: round number in the upper bits, an open flag, and the number of workers inside.
   static constexpr uint32_t kInside = 0x7FF;
   static constexpr uint32_t kOpen = 0x800;
   static constexpr uint32_t kRound = 0x1000;
   static_assert(kMost <= kInside);
 
-  std::mutex caller;  // held during a round
+  std::mutex caller;  // locked during a round
   std::vector<std::thread> workers;
   alignas(64) std::atomic<uint32_t> gate{0};
   alignas(64) std::atomic<int64_t> next{0};
-  alignas(64) std::atomic<uint32_t> emptied{0};  // number of times the last worker left a closed gate
+  alignas(64) std::atomic<uint32_t> emptied{0};  // how often the last worker has left a closed gate
   std::atomic<bool> stopping{false};
-  std::atomic<uint32_t> wanted{0};  // workers that may be inside: more would only contend for the gate
+  std::atomic<uint32_t> wanted{0};  // number of workers that a round can use; more would only contend for the gate
   const TaskRef* body = nullptr;
   int64_t tasks = 0;
   std::mutex failed;

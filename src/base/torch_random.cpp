@@ -6,14 +6,14 @@
 namespace lamina {
 namespace {
 
-/// Significand bits, including the leading one: the number of random bits in a uniform number.
+/// Number of random bits in a uniform number: the significand bits of T, including the leading one.
 template <class T>
 constexpr int kDigits = std::is_same_v<T, double>  ? 53
                         : std::is_same_v<T, float> ? 24
                         : std::is_same_v<T, f16>   ? 11
                                                    : 8;
 
-/// One uniform number in [0, 1) with kDigits<T> random bits; exact.
+/// One uniform number in [0, 1) with kDigits<T> random bits. The conversion is exact.
 template <class T>
 Accumulate<T> unit(TorchGenerator& generator) {
   constexpr uint64_t kMask = (uint64_t{1} << kDigits<T>)-1;
@@ -21,13 +21,13 @@ Accumulate<T> unit(TorchGenerator& generator) {
   return static_cast<Accumulate<T>>(bits & kMask) / static_cast<Accumulate<T>>(kMask + 1);
 }
 
-/// Rounds a value to T: PyTorch rounds every intermediate of a half type.
+/// Rounds a value to T, because PyTorch rounds every intermediate result of a half type.
 template <class T>
 Accumulate<T> rounded(Accumulate<T> value) {
   return convert<Accumulate<T>>(convert<T>(value));
 }
 
-/// 2π·u. PyTorch's vectorized f32 kernel multiplies in f32, the general one in f64. Near a zero of the cosine the
+/// 2π·u. PyTorch's vectorized f32 kernel multiplies in f32, its general kernel in f64. Near a zero of the cosine, the
 /// results differ by many ulp.
 template <class T>
 Accumulate<T> angle(Accumulate<T> u) {
@@ -36,7 +36,7 @@ Accumulate<T> angle(Accumulate<T> u) {
   return rounded<T>(static_cast<Accumulate<T>>(kTurn * static_cast<double>(u)));
 }
 
-/// Box-Muller transform of 16 uniforms: elements j and j + 8 form a pair.
+/// Box-Muller transform of 16 uniform numbers. Elements j and j + 8 form a pair.
 template <class T>
 void box_muller_16(T* values, Accumulate<T> mean, Accumulate<T> deviation) {
   using A = Accumulate<T>;
@@ -78,7 +78,7 @@ void torch_uniform(TorchGenerator& generator, std::span<T> values, double low, d
   const A from = rounded<T>(static_cast<A>(low));
   const A width = rounded<T>(rounded<T>(static_cast<A>(high)) - from);
   for (T& value : values) {
-    const A scaled = unit<T>(generator) * width;  // a separate statement prevents a fused multiply-add
+    const A scaled = unit<T>(generator) * width;  // a separate statement, to prevent a fused multiply-add
     value = convert<T>(scaled + from);
   }
 }

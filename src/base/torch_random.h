@@ -9,7 +9,7 @@
 
 namespace lamina {
 
-/// PyTorch's CPU generator after torch.manual_seed(seed): the same words in the same order, so that seeded
+/// PyTorch's CPU generator after torch.manual_seed(seed). It draws the same words in the same order, so that seeded
 /// initialization gives the same values as in PyTorch.
 class TorchGenerator {
  public:
@@ -21,7 +21,7 @@ class TorchGenerator {
     const uint64_t high = random32();
     return high << 32 | random32();
   }
-  /// A standard normal number (Box-Muller). Every second call returns the stored second number of the pair.
+  /// A standard normal number (Box-Muller). Every second call returns the other number of the previous pair.
   double normal();
 
  private:
@@ -29,13 +29,13 @@ class TorchGenerator {
   std::optional<double> next_normal_;
 };
 
-/// nn.init.uniform_(values, low, high), bit-identical.
+/// Like nn.init.uniform_(values, low, high), bit-identical.
 template <class T>
 void torch_uniform(TorchGenerator& generator, std::span<T> values, double low, double high);
 
-/// nn.init.normal_(values, mean, deviation), to a few ulp: PyTorch's vector library rounds log, sin and cos differently
-/// on different CPUs. For 16 values or more PyTorch draws uniforms and converts groups of 16, redrawing the last 16 if
-/// the count is not a multiple of 16. For fewer it draws one by one in double.
+/// Like nn.init.normal_(values, mean, deviation), to a few ulp: PyTorch's vector library rounds log, sin and cos
+/// differently on different CPUs. For 16 or more values, PyTorch draws uniforms and converts them in groups of 16; if
+/// the count is not a multiple of 16, it redraws the last 16. Fewer values are drawn one by one in double.
 template <class T>
 void torch_normal(TorchGenerator& generator, std::span<T> values, double mean, double deviation);
 

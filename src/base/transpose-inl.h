@@ -1,4 +1,4 @@
-// Transposes squares of 32-bit values in registers: as many rows as a vector has lanes.
+// Transposes squares of 32-bit values in registers, with as many rows as a vector has lanes.
 #if defined(LAMINA_BASE_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_BASE_TRANSPOSE_INL_H_
 #undef LAMINA_BASE_TRANSPOSE_INL_H_
@@ -12,7 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Transposes the 4×4 square within each 128-bit block of four rows.
+/// Transposes the 4×4 square in each 128-bit block of four rows.
 template <class D>
 HWY_INLINE void turn_blocks(D d, hn::Vec<D>* row) {
   const hn::Repartition<double, D> pairs;
@@ -26,7 +26,7 @@ HWY_INLINE void turn_blocks(D d, hn::Vec<D>* row) {
   row[3] = hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23));
 }
 
-/// Moves row i, lane l to row l, lane i, for vectors of 4, 8 or 16 32-bit lanes.
+/// Swaps rows and lanes: element (row i, lane l) goes to (row l, lane i). For vectors of 4, 8 or 16 32-bit lanes.
 template <class D, int kRows = static_cast<int>(hn::MaxLanes(D()))>
 HWY_INLINE void transpose_square(D d, hn::Vec<D> (&row)[kRows]) {
   static_assert(sizeof(hn::TFromD<D>) == 4 && (kRows == 4 || kRows == 8 || kRows == 16));

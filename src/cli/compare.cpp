@@ -258,7 +258,7 @@ void add_compare(CLI::App& program) {
   command->add_flag("--list", arguments->list,
                     "List the built-in studies with question, runs and expected duration, and the switches");
   command->add_flag("--show", arguments->show, "Print the study with every key and exit");
-  command->add_flag("--fields", arguments->fields, "Print every key of a study, as in docs/guides/lab.md, and exit");
+  command->add_flag("--fields", arguments->fields, "Print every key of a study, as in docs/reference/study-file.md, and exit");
   command->callback([arguments] { run(*arguments); });
 }
 

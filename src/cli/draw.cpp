@@ -49,6 +49,11 @@ arch::ArchSpec architecture_of(const DrawArguments& arguments) {
                        arguments.architecture);
 }
 
+/// Whether queries see only earlier keys: --both-ways, or what --arch is.
+bool is_causal(const DrawArguments& arguments) {
+  return !arguments.both_ways && (arguments.architecture.empty() || architecture_of(arguments).causal);
+}
+
 /// The pattern of the first attention layer of --arch, or --window, or full attention.
 arch::Pattern pattern_of(const DrawArguments& arguments) {
   if (arguments.architecture.empty()) {
@@ -99,7 +104,8 @@ class DrawCommands {
         ->allow_extra_args(false)
         ->take_all();
     command.add_option("--window", arguments_->window, "Sliding window of this many tokens")->check(at_least(1));
-    command.add_flag("--both-ways", arguments_->both_ways, "Not causal: queries also see later keys");
+    command.add_flag("--both-ways", arguments_->both_ways,
+                     "Not causal: queries also see later keys; default: as --arch");
   }
   std::shared_ptr<DrawArguments> arguments() const { return arguments_; }
 
@@ -111,12 +117,12 @@ class DrawCommands {
 void add_attention_figures(DrawCommands& commands) {
   DrawArguments& a = *commands.arguments();
   CLI::App& mask = commands.add("mask", "Which keys each query sees", [](const DrawArguments& d) {
-    return lab::draw_mask(pattern_of(d), !d.both_ways, d.length);
+    return lab::draw_mask(pattern_of(d), is_causal(d), d.length);
   });
   mask.add_option("--length", a.length, "Tokens")->capture_default_str()->check(at_least(1));
   commands.add_pattern(mask);
   CLI::App& flash = commands.add("flash", "Tiles that tiled attention computes and skips", [](const DrawArguments& d) {
-    return lab::draw_tiles(pattern_of(d), !d.both_ways, d.tiled_length, d.tile);
+    return lab::draw_tiles(pattern_of(d), is_causal(d), d.tiled_length, d.tile);
   });
   flash.add_option("--length", a.tiled_length, "Tokens")->capture_default_str()->check(at_least(1));
   flash.add_option("--tile", a.tile, "Tokens per tile")->capture_default_str()->check(at_least(1));
@@ -162,15 +168,16 @@ void add_function_figures(DrawCommands& commands) {
 }
 
 void add_block_figure(DrawCommands& commands) {
-  CLI::App& block = commands.add_plain("block", "Block diagram of an architecture (SVG only)");
+  CLI::App& block = commands.add_plain("block", "Block diagram of an architecture");
   const std::shared_ptr<DrawArguments> arguments = commands.arguments();
   block.add_option("architecture", arguments->architecture, "A preset or a file")->required();
   block.add_option("--set", arguments->overrides, "Change the architecture: path=value; repeatable")
       ->allow_extra_args(false)
       ->take_all();
   block.callback([arguments] {
-    LAMINA_CHECK(!arguments->svg.empty(), "a block diagram needs a file: add --svg block.svg");
-    write_text(arguments->svg, arch::draw(architecture_of(*arguments), arguments->architecture));
+    const arch::ArchSpec spec = architecture_of(*arguments);
+    if (!arguments->svg.empty()) return write_text(arguments->svg, arch::draw(spec, arguments->architecture));
+    std::fputs(arch::draw_text(spec, arguments->architecture).c_str(), stdout);
   });
 }
 

@@ -1,7 +1,12 @@
 // Attention benchmarks: plain causal attention, each feature at the same shape, and decoding.
+#include <cmath>
+
 #include "lamina/cli/op_bench.h"
 #include "lamina/ops/attention/attention.h"
 #include "lamina/ops/attention/attention_decode.h"
+#include "lamina/ops/elementwise/elementwise.h"
+#include "lamina/ops/linear/linear.h"
+#include "lamina/ops/loss/softmax.h"
 #include "lamina/ops/position/norm_rotary.h"
 #include "lamina/ops/position/tables.h"
 
@@ -103,6 +108,28 @@ OpBench packed_documents(const AttentionSize& size, const std::vector<OpWay>& wa
   return {str("attention ", size.text(), ", 4 documents"), ways, maker(size, {"", {}, extras}), maker(one, {""})};
 }  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): std::function deletes what it holds
 
+/// Attention without tiles: the T × T scores of each head are computed, masked, normalised and stored.
+OpBench stored_scores(const AttentionSize& size, const std::vector<OpWay>& ways) {
+  return {str("stored-scores attention ", size.text()), ways, [size](const Setting& at) {
+            std::vector<double> hidden;
+            for (int64_t i = 0; i < size.seq * size.seq; ++i) hidden.push_back(i % size.seq > i / size.seq ? -1e30 : 0);
+            const Tensor mask = Tensor::from(hidden, {size.seq, size.seq}, at.device).to(at.dtype);
+            const Shape all{size.batch * size.heads, size.seq, size.head_dim};
+            OpCall call{{at.random(all), at.random(all), at.random(all)}, {}};
+            call.run = [size, mask](const Tensors& t) {
+              Tensors outputs;
+              for (int64_t i = 0; i < size.batch * size.heads; ++i) {
+                const auto head = [&](const Tensor& x) { return x.slice(0, i, 1).reshape({size.seq, size.head_dim}); };
+                const Tensor q = ops::scale(head(t[0]), 1 / std::sqrt(static_cast<double>(size.head_dim)));
+                const Tensor weights = ops::softmax(ops::add(ops::linear(q, head(t[1])), mask));
+                outputs.push_back(ops::linear(weights, head(t[2]).transpose(0, 1)));
+              }
+              return outputs;
+            };
+            return call;
+          }};
+}
+
 void add_decode(const Setting& s, std::vector<OpBench>& list) {
   const int64_t heads = s.pick(32, 32, 4);
   const int64_t kv_heads = s.pick(4, 4, 2);
@@ -149,6 +176,9 @@ void add_attention_benches(const OpBenchSetting& setting, std::vector<OpBench>& 
   list.push_back({"attention " + plain.text(), ways, maker(plain, {""})});
   list.push_back({"attention " + longer.text(), ways, maker(longer, {""})});
   list.push_back({str("attention ", size.text(), ", ", grouped.kv_heads, " kv heads"), ways, maker(grouped, {""})});
+  const int64_t stored_heads = setting.pick(16, 16, 2);
+  const AttentionSize stored{1, stored_heads, setting.pick(2048, 2048, 32), setting.pick(64, 64, 16), stored_heads};
+  list.push_back({"attention " + stored.text(), ways, maker(stored, {""})});
   for (const Feature& feature : features(setting)) {
     list.push_back({str("attention ", size.text(), ", ", feature.name), ways, maker(size, feature)});
   }
@@ -169,6 +199,7 @@ void add_attention_benches(const OpBenchSetting& setting, std::vector<OpBench>& 
       bench.backward_choice = "attention_backward";
     }
   }
+  list.push_back(stored_scores(stored, ways));
 }
 
 }  // namespace lamina::cli

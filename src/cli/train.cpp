@@ -317,7 +317,7 @@ void add_train(CLI::App& program) {
   command->add_flag("--list", arguments->list, "List the recipes");
   command->add_flag("--show", arguments->show, "Print the recipe, with changes and every key, and stop");
   command->add_flag("--fields", arguments->fields,
-                    "Print every key of a recipe, as in docs/guides/training.md, and stop");
+                    "Print every key of a recipe, as in docs/reference/recipe-file.md, and stop");
   command->callback([arguments, resume] {
     arguments->resuming = resume->count() > 0;
     if (arguments->recipe.empty() && !arguments->from.empty()) arguments->recipe = kFinetune;

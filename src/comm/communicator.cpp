@@ -10,13 +10,15 @@
 namespace lamina::comm {
 namespace {
 
-/// memmove that accepts null pointers for 0 bytes, as empty tensors have.
+/// memmove that accepts null pointers for 0 bytes, because empty tensors have them.
 void copy_bytes(void* to, const void* from, size_t bytes) {
   if (bytes > 0) std::memmove(to, from, bytes);
 }
 
-constexpr int64_t kSmallBytes = 4096;       // up to here one round to all ranks is faster than two rounds of parts
-constexpr int64_t kSplitBroadcast = 65536;  // from here on the root sends each rank a part, which they pass on
+// Up to this size, one round to all ranks is faster than two rounds of parts.
+constexpr int64_t kSmallBytes = 4096;
+// From this size on, the root sends a part to each rank, and ranks exchange the parts.
+constexpr int64_t kSplitBroadcast = 65536;
 
 char* at(const Tensor& x, int64_t element) {
   return static_cast<char*>(x.raw()) + element * static_cast<int64_t>(size_of(x.dtype()));
@@ -34,8 +36,8 @@ std::vector<int64_t> begins_of(const std::vector<int64_t>& counts) {
   return begins;
 }
 
-/// Collectives over a transport: each is one or two rounds of messages between all pairs of ranks, which move as few
-/// bytes per rank as a ring does.
+/// Collectives over a transport. Each consists of one or two rounds of messages between all pairs of ranks, and moves
+/// as few bytes per rank as a ring does.
 class TransportCommunicator final : public Communicator {
  public:
   TransportCommunicator(std::shared_ptr<Transport> transport, CommunicatorOptions options, std::vector<int> members,
@@ -152,7 +154,7 @@ class TransportCommunicator final : public Communicator {
   void exchange(const std::vector<Message>& sends, const std::vector<Message>& receives,
                 const CallOptions& options) override {
     Call call = next(Operation::exchange, options);
-    call.sequence = 0;  // pairs of ranks may exchange without the others: only their order counts
+    call.sequence = 0;  // pairs of ranks may exchange messages without the others, so only their order counts
     std::vector<Send> out;
     std::vector<Receive> in;
     for (const Message& message : sends) {
@@ -172,7 +174,7 @@ class TransportCommunicator final : public Communicator {
 
   void barrier(const CallOptions& options) override {
     const Call call = next(Operation::barrier, options);
-    for (int step = 1; step < size(); step *= 2) {  // after round k every rank has heard of 2^k ranks
+    for (int step = 1; step < size(); step *= 2) {  // after round k, every rank knows of 2^k ranks
       const Send send{member((rank() + step) % size()), nullptr, 0};
       const Receive receive{member((rank() + size() - step) % size()), nullptr, 0};
       transport_->exchange(call, {&send, 1}, {&receive, 1});
@@ -185,8 +187,8 @@ class TransportCommunicator final : public Communicator {
     for (size_t r = 0; r < colors.size(); ++r) {
       if (colors[r] == colors[own()]) members.push_back(members_[r]);
     }
-    // All ranks of the new group compute the same number. Other groups very likely have other numbers; a collision is
-    // harmless as long as calls agree.
+    // All ranks of the new group compute the same number. Other groups very likely have other numbers. A collision is
+    // harmless as long as the calls agree.
     const uint32_t group =
         (group_ * 0x9E3779B1U + ++splits_) * 0x85EBCA6BU + static_cast<uint32_t>(colors[own()]) * 0xC2B2AE35U + 1;
     return std::make_shared<TransportCommunicator>(transport_, options_, std::move(members), group, update_);
@@ -214,7 +216,7 @@ class TransportCommunicator final : public Communicator {
             Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))};
   }
 
-  /// One round: everybody sends everything, and each sums for itself.
+  /// A single round: every rank sends everything to every other rank and computes the sum itself.
   void all_reduce_small(const Call& call, const Tensor& x) {
     const auto length = static_cast<size_t>(x.nbytes());
     std::vector<char> buffer(length * members_.size());
@@ -233,7 +235,7 @@ class TransportCommunicator final : public Communicator {
     copy_bytes(x.raw(), parts[0], length);
   }
 
-  /// Part r of every rank's input goes to rank r, which sums them in rank order. `output` may be part of `input`.
+  /// Sends part r of every rank's input to rank r, which sums the parts in rank order. `output` may be part of `input`.
   void scatter_sum(const Call& call, const Tensor& input, const Tensor& output, const std::vector<int64_t>& counts) {
     const std::vector<int64_t> begins = begins_of(counts);
     const size_t length = bytes(input, counts[own()]);
@@ -273,9 +275,9 @@ class TransportCommunicator final : public Communicator {
 
   std::shared_ptr<Transport> transport_;
   CommunicatorOptions options_;
-  std::vector<int> members_;  ///< transport ranks, ascending
+  std::vector<int> members_;  ///< their ranks in the transport, ascending
   uint32_t group_;
-  std::shared_ptr<int64_t> update_;  ///< shared with the communicators split from this one
+  std::shared_ptr<int64_t> update_;  ///< shared with communicators split from this one
   int rank_ = 0;
   uint64_t calls_ = 0;
   uint32_t splits_ = 0;

@@ -15,7 +15,7 @@ struct LauncherNames {
   const char* rank;
   const char* size;
 };
-// SLURM_STEP_NUM_TASKS exists only in tasks of srun; SLURM_NTASKS also in the batch script, which runs once.
+// SLURM_STEP_NUM_TASKS is set only in tasks of srun. SLURM_NTASKS is also set in the batch script, which runs once.
 constexpr LauncherNames kLaunchers[] = {{"torchrun", "RANK", "WORLD_SIZE"},
                                         {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                         {"pmi", "PMI_RANK", "PMI_SIZE"},
@@ -39,7 +39,7 @@ double seconds_of(const Variable& variable, const char* name, double otherwise) 
   return value;
 }
 
-/// A port that all processes of a job derive from its name, above those of usual services.
+/// A port that all processes of a job compute from its name, above the ports of usual services.
 int derived_port(const std::string& job) {
   uint32_t hash = 2166136261U;
   for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;

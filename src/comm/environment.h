@@ -6,29 +6,31 @@
 
 namespace lamina::comm {
 
-/// This process's place among the processes of a job, from the variables that a launcher sets.
+/// This process's position among the processes of a job, taken from variables that a launcher sets.
 struct RankEnvironment {
-  int rank = 0;                   ///< from 0
-  int size = 1;                   ///< number of processes
-  std::string launcher;           ///< torchrun (RANK, WORLD_SIZE; also `lamina launch`), openmpi, pmi or slurm
-  std::string master_address;     ///< host of rank 0; empty if the launcher does not say
-  int master_port = 0;            ///< port on which rank 0 listens; 0 if not known
-  double heartbeat_seconds = 60;  ///< a rank that is silent for this long is lost (LAMINA_HEARTBEAT_SECONDS)
-  double deadline = 600;          ///< seconds that a call waits for other ranks (LAMINA_COMM_SECONDS)
+  int rank = 0;                ///< from 0
+  int size = 1;                ///< number of processes
+  std::string launcher;        ///< torchrun (RANK, WORLD_SIZE; also `lamina launch`), openmpi, pmi or slurm
+  std::string master_address;  ///< host of rank 0; empty if the launcher does not give it
+  int master_port = 0;         ///< port on which rank 0 listens; 0 if unknown
+  /// Time in seconds after which a silent rank counts as lost (LAMINA_HEARTBEAT_SECONDS).
+  double heartbeat_seconds = 60;
+  double deadline = 600;  ///< time limit in seconds for waiting on other ranks (LAMINA_COMM_SECONDS)
 };
 
-/// Value of an environment variable; empty if it is not set.
+/// Returns the value of an environment variable; empty if it is not set.
 using Variable = std::function<std::optional<std::string>(const char* name)>;
 
 /// Reads, in this order: RANK and WORLD_SIZE, OMPI_COMM_WORLD_*, PMI_RANK and PMI_SIZE, SLURM_PROCID and
-/// SLURM_STEP_NUM_TASKS; and MASTER_ADDR and MASTER_PORT. If the last two are not set, a Slurm job uses its first node
-/// and a port derived from its number; processes that all run on this machine use this machine. Returns nothing if no
-/// launcher's variables are set. Throws Error if they contradict each other.
+/// SLURM_STEP_NUM_TASKS. The address of rank 0 comes from MASTER_ADDR and MASTER_PORT. If these are not set, a Slurm
+/// job uses its first node and a port derived from its number; processes that all run on one machine use this machine.
+///
+/// Returns nothing if no launcher's variables are set. Throws an Error if the variables contradict each other.
 std::optional<RankEnvironment> read_environment(const Variable& variable);
-/// read_environment() of this process's variables.
+/// read_environment() for the variables of this process.
 std::optional<RankEnvironment> read_environment();
 
-/// The first host of a Slurm node list, as "node[07-09,12],login" → "node07".
+/// The first host of a Slurm node list: "node[07-09,12],login" gives "node07".
 std::string first_host(const std::string& node_list);
 
 }  // namespace lamina::comm

@@ -9,11 +9,11 @@
 namespace lamina::comm {
 
 struct FakeWorld::State {
-  std::vector<std::vector<FakeCall>> calls;  ///< by rank
+  std::vector<std::vector<FakeCall>> calls;  ///< per rank
   std::string abort_reason;
 };
 
-/// Records calls. Sent bytes are those of the other backends' algorithms (communicator.cpp).
+/// Records calls. The sent bytes are those of the algorithms of the other backends (communicator.cpp).
 class FakeCommunicator final : public Communicator {
  public:
   FakeCommunicator(std::shared_ptr<FakeWorld::State> state, std::vector<int> members, int rank, std::string name)
@@ -142,7 +142,7 @@ void FakeWorld::repeat(int from, int to) {
     if (std::binary_search(members.begin(), members.end(), to)) return found = group;
     FakeGroup own{"", members};
     for (int& member : own.members) member += shift;
-    // All ranks of the copy find the same name: that of the group it is a copy of, and the first member.
+    // All ranks of the copy compute the same name: that of the copied group, and the copy's first member.
     own.name = str(group->name, " of rank ", own.members[0]);
     return found = std::make_shared<FakeGroup>(std::move(own));
   };
@@ -177,8 +177,8 @@ std::string described(const FakeCall& call) {
              call.group->name);
 }
 
-/// Replays the recorded calls: a collective completes once all members have reached it, an exchange once all its
-/// messages have met their counterparts.
+/// Replays the recorded calls. A collective completes when all members have reached it. An exchange completes when all
+/// its messages have met their counterparts.
 class Replayer {
  public:
   explicit Replayer(const std::vector<std::vector<FakeCall>>& calls)
@@ -227,7 +227,8 @@ class Replayer {
     for (const int member : all) leave(member);
   }
 
-  /// Messages between two ranks meet in order: `posted_` counts sends (positive) or receives (negative) left over.
+  /// Messages between two ranks are matched in order. `posted_` counts unmatched sends (positive) or receives
+  /// (negative).
   void arrive_at_exchange(int rank, const FakeCall& call) {
     int& missing = missing_[static_cast<size_t>(rank)];
     missing = static_cast<int>(call.sends.size() + call.receives.size());
@@ -268,9 +269,9 @@ class Replayer {
 
   const std::vector<std::vector<FakeCall>>& calls_;
   std::vector<size_t> next_;
-  std::vector<int> missing_;  ///< messages of each rank's exchange that have not met yet
+  std::vector<int> missing_;  ///< per rank: messages of its current exchange that have no counterpart yet
   std::vector<int> ready_;
-  std::map<std::string, std::vector<int>> waiting_;  ///< ranks at a group's next collective
+  std::map<std::string, std::vector<int>> waiting_;  ///< per group: ranks waiting at its next collective
   std::map<std::pair<int, int>, int> posted_;
 };
 

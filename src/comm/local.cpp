@@ -11,7 +11,7 @@
 namespace lamina::comm {
 namespace {
 
-/// A message on its way. The receiver copies straight from the sender's memory.
+/// A message in flight. The receiver copies directly from the sender's memory.
 struct Letter {
   CallHeader header;
   const void* data = nullptr;
@@ -25,8 +25,9 @@ struct LocalWorld {
   const int size;
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<std::pair<int, int>, std::deque<Letter>> letters;  ///< by (from, to), in the order they were sent
-  int copying = 0;                                            ///< receivers that read a sender's memory now
+  std::map<std::pair<int, int>, std::deque<Letter>> letters;  ///< by (from, to), in the order of sending
+  /// Number of receivers that are reading a sender's memory.
+  int copying = 0;
   std::string abort_reason;
 };
 
@@ -65,14 +66,14 @@ class LocalTransport final : public Transport {
         wait(call, sends[i].to, lock, [&] { return taken[i]; });
       }
     } catch (...) {
-      // All ranks stop. Ranks that copy from this thread's memory finish first.
+      // All ranks stop. First wait for the ranks that are copying from this thread's memory.
       world_->changed.wait(lock, [&] { return world_->copying == 0; });
       throw;
     }
   }
 
  private:
-  /// Sleeps as long as the messages would take on a link of the given bandwidth.
+  /// Simulates a link: sleeps as long as the messages would take with the given bandwidth.
   void pretend_link(std::span<const Send> sends) const {
     if (bandwidth_ <= 0) return;
     double bytes = 0;
@@ -80,7 +81,7 @@ class LocalTransport final : public Transport {
     std::this_thread::sleep_for(std::chrono::duration<double>(bytes / bandwidth_));
   }
 
-  /// With the lock held.
+  /// Requires the lock.
   void stop(const std::string& reason) {
     if (world_->abort_reason.empty()) world_->abort_reason = reason;
     world_->changed.notify_all();

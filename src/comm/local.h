@@ -6,20 +6,19 @@
 
 namespace lamina::comm {
 
-/// How ranks that are threads communicate.
+/// Options for ranks that are threads.
 struct LocalOptions {
-  double deadline = 600;  ///< seconds; see CommunicatorOptions
-  /// Bytes per second of a pretended link between ranks; 0: as fast as memory. A rank sleeps as long as its messages
-  /// would take, without using a core.
+  double deadline = 600;  ///< time limit in seconds; see CommunicatorOptions
+  /// Bandwidth of a simulated link between ranks, in bytes per second; 0: no simulation. A rank sleeps as long as its
+  /// messages would take, and needs no core meanwhile.
   double bandwidth = 0;
 };
 
 /// Runs body(communicator) in `ranks` threads of this process, one per rank, and waits for all. If a rank throws, the
-/// others end with CommError; the first exception that caused it is rethrown. The reference that other backends are
-/// compared with.
+/// others end with a CommError, and the first exception is rethrown. Other backends are tested against this one.
 void run_local_ranks(int ranks, const std::function<void(Communicator&)>& body, const LocalOptions& options = {});
 
-/// A communicator of one rank.
+/// A communicator with a single rank.
 std::shared_ptr<Communicator> single_rank();
 
 }  // namespace lamina::comm

@@ -10,11 +10,11 @@ namespace {
 enum Kind : uint32_t { kBeat = 0x4c4d4201, kBye = 0x4c4d4202, kAbort = 0x4c4d4203 };
 constexpr uint32_t kMaxReason = 4096;
 
-/// A message between a rank and rank 0; `text_bytes` bytes of text follow.
+/// A message between a rank and rank 0. `text_bytes` bytes of text follow it.
 struct ControlMessage {
   uint32_t kind = kBeat;
   uint32_t text_bytes = 0;
-  CallHeader doing;  ///< the sender's current call; magic 0: it computes
+  CallHeader doing;  ///< the sender's current call; magic 0: none, the sender computes
 };
 
 Clock::duration of_seconds(double seconds) {
@@ -34,11 +34,11 @@ std::string doing_text(const CallHeader& doing) {
 
 }  // namespace
 
-/// The other end of a connection.
+/// The rank at the other end of a connection.
 struct Monitor::Peer {
   int rank = 0;
   Socket socket;
-  bool watched = true;  ///< until it says goodbye or is lost
+  bool watched = true;  ///< false after it said goodbye or was lost
   Clock::time_point heard = Clock::now();
   CallHeader doing;
 };
@@ -83,7 +83,7 @@ void Monitor::abort(const std::string& reason) {
   stop_all(reason, nullptr);
 }
 
-/// With the lock held. A connection whose other end does not read is given up after a second.
+/// Requires the lock. Gives up a connection if the other end does not read for a second.
 void Monitor::send(Peer& peer, uint32_t kind, const std::string& text) {
   ControlMessage message{kind, static_cast<uint32_t>(std::min<size_t>(text.size(), kMaxReason)), doing_};
   std::string bytes(reinterpret_cast<const char*>(&message), sizeof message);
@@ -91,7 +91,7 @@ void Monitor::send(Peer& peer, uint32_t kind, const std::string& text) {
   peer.socket.send(bytes.data(), bytes.size(), Clock::now() + of_seconds(1));
 }
 
-/// With the lock held.
+/// Requires the lock.
 void Monitor::stop_all(const std::string& reason, const Peer* except) {
   if (!reason_.empty()) return;
   reason_ = reason;
@@ -100,13 +100,14 @@ void Monitor::stop_all(const std::string& reason, const Peer* except) {
   }
 }
 
-/// With the lock held. Heartbeats are some time apart, so what this rank does now tells more than the peer's last word.
+/// Requires the lock. Also says what this rank is doing: heartbeats are some time apart, so that is more current than
+/// the peer's last message.
 std::string Monitor::last_seen(const Peer& peer) const {
   return str("it was last seen ", doing_text(peer.doing), ", rank ", rank_, " (host ",
              hosts_[static_cast<size_t>(rank_)], ") is ", doing_text(doing_));
 }
 
-/// With the lock held.
+/// Requires the lock.
 void Monitor::beat() {
   for (const auto& peer : peers_) {
     if (peer->watched) send(*peer, kBeat, "");
@@ -119,7 +120,7 @@ void Monitor::beat() {
   }
 }
 
-/// With the lock held: one message of a peer whose socket is readable.
+/// Requires the lock. Reads one message of a peer whose socket is readable.
 void Monitor::read_from(Peer& peer) {
   ControlMessage message;
   const auto expiry = Clock::now() + of_seconds(1);

@@ -10,22 +10,23 @@
 
 namespace lamina::comm {
 
-/// Watches the processes of a job over their connections with rank 0, in a thread of its own. Every rank sends
-/// heartbeats that say what it is doing. If a process ends without saying goodbye, or is silent for too long (stopped,
-/// swapping, its host is down), rank 0 tells all others why the job ends. If rank 0 is lost, each rank notices itself.
+/// Watches the processes of a job over their connections to rank 0, in a separate thread. Every rank sends heartbeats
+/// that say what it is doing. If a process ends without saying goodbye, or is silent for too long (stopped, swapping,
+/// or its host is down), rank 0 tells all other ranks why the job ends. If rank 0 is lost, each rank notices that
+/// itself.
 class Monitor {
  public:
-  /// `connections` are those of a Meeting; `hosts` name the machine of every rank.
+  /// `connections` are those of a Meeting. `hosts` has the machine name of every rank.
   Monitor(int rank, std::vector<Socket> connections, std::vector<std::string> hosts, double heartbeat_seconds);
   ~Monitor();  ///< says goodbye
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  /// Reports the call that this rank waits in; null: it computes.
+  /// Sets the call in which this rank is waiting. Null: it computes.
   void set_call(const Call* call);
-  /// Why the job ends; empty while all is well.
+  /// Why the job ends. Empty while all ranks work.
   std::string reason() const;
-  /// Ends the job for this reason, on all ranks. The first reason counts.
+  /// Ends the job on all ranks with this reason. Only the first reason counts.
   void abort(const std::string& reason);
 
  private:

@@ -29,9 +29,11 @@ class MpiTransport final : public Transport {
     monitor_ = std::make_unique<Monitor>(rank_, std::move(meeting.connections), hosts_, own.heartbeat_seconds);
   }
 
-  /// MPI_Finalize waits for all ranks. After a failure some will not come: the launcher ends what is left.
+  /// MPI_Finalize waits for all ranks. After a failure some ranks will never call it, so it is skipped and the launcher
+  /// ends the remaining processes.
   ~MpiTransport() override {
-    const bool failed = !reason_.empty() || !failure().empty();  // the monitor may know of a loss that no call noticed
+    // The monitor may know of a loss that no call has noticed.
+    const bool failed = !reason_.empty() || !failure().empty();
     monitor_.reset();
     if (!failed) mpi_.finish();
   }
@@ -72,7 +74,7 @@ class MpiTransport final : public Transport {
   }
 
   bool library_all_reduce(const Call& call, void* data, int64_t count, DType dtype) override {
-    if (dtype == DType::bf16) return false;  // MPI has no such type
+    if (dtype == DType::bf16) return false;  // MPI has no bf16
     std::vector<Pending> pending(1);
     pending[0].peer = (rank_ + 1) % size_;
     const int kind = dtype == DType::f32 ? 0 : dtype == DType::f64 ? 1 : 2;
@@ -85,7 +87,7 @@ class MpiTransport final : public Transport {
   struct Pending {
     int peer = 0;
     void* request = nullptr;
-    int checks = -1;  ///< index of the receive whose header this is
+    int checks = -1;  ///< index of the receive to which this header belongs
   };
 
   void check(int error, const char* what) const {
@@ -106,9 +108,9 @@ class MpiTransport final : public Transport {
     throw CommError(monitor_ ? monitor_->reason() : reason_);
   }
 
-  /// Polls until all are done. MPI makes progress only when it is called; after a short spin the thread sleeps between
-  /// calls, so that ranks may share cores. The longer it has waited, the longer it sleeps: a process that waits for an
-  /// idle server uses no core.
+  /// Polls until all requests are done. MPI makes progress only when it is called. After a short spin, the thread
+  /// sleeps between calls, so that ranks may share cores. The sleep grows with the waiting time, so that a process that
+  /// waits for an idle server needs no core.
   template <class Check>
   void finish(const Call& call, std::vector<Pending>& pending, const Check& check_header) {
     if (monitor_) monitor_->set_call(&call);
@@ -158,7 +160,7 @@ class MpiTransport final : public Transport {
              " within ", call.seconds, " s; rank ", rank_, " waited for it"));
   }
 
-  /// Every rank sends its host's name to every other.
+  /// Exchanges host names between all ranks.
   void gather_hosts() {
     std::vector<std::string> names(static_cast<size_t>(size_), std::string(kHostBytes, '\0'));
     check(mpi_.host(names[static_cast<size_t>(rank_)].data(), kHostBytes), "the host's name is not known");

@@ -15,8 +15,8 @@ int64_t first_element(const std::vector<int64_t>& counts, int rank) {
   return std::accumulate(counts.begin(), counts.begin() + rank, int64_t{0});
 }
 
-/// Collectives of GPU tensors over NCCL. A call waits on the host until its result is there, as calls of other
-/// backends do; the gradient reducer calls from a thread of its own, so that backward goes on meanwhile.
+/// Collectives of GPU tensors over NCCL. A call blocks on the host until its result is available, like calls of other
+/// backends. The gradient reducer calls from its own thread, so backward continues meanwhile.
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<Communicator> host, const Device& device)
@@ -31,7 +31,7 @@ class NcclCommunicator final : public Communicator {
     LAMINA_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "NCCL's event");
   }
 
-  /// After a failure other ranks may never come: NCCL is told to drop what is pending.
+  /// After a failure, other ranks may never make their calls, so NCCL is told to drop pending work.
   ~NcclCommunicator() override {
     if (comm_ != nullptr) failed_ ? nccl_.abort(comm_) : nccl_.destroy(comm_);
     if (event_ != nullptr) cudaEventDestroy(event_);
@@ -161,13 +161,14 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
-  /// Whether this class adds, not NCCL, which rounds sums of bf16 after every addition.
+  /// Whether this class computes the sum instead of NCCL, which rounds bf16 sums after every addition.
   static bool own_sum(const Tensor& x, const CallOptions& options) {
     return options.order == Order::ordered || x.dtype() == DType::bf16;
   }
   static bool on_gpu(const Tensor& x) { return x.defined() && x.device().kind() == DeviceKind::cuda; }
   static size_t elements(const Tensor& x) {
-    const size_t scale = Nccl::data_type(x.dtype()) == 1 ? size_of(x.dtype()) : 1;  // other types travel as bytes
+    // Types that NCCL does not know are sent as bytes.
+    const size_t scale = Nccl::data_type(x.dtype()) == 1 ? size_of(x.dtype()) : 1;
     return static_cast<size_t>(x.numel()) * scale;
   }
   static int type(const Tensor& x) { return Nccl::data_type(x.dtype()); }
@@ -206,13 +207,13 @@ class NcclCommunicator final : public Communicator {
   }
   static size_t bytes(const Tensor& x, int64_t count) { return static_cast<size_t>(count) * size_of(x.dtype()); }
 
-  /// Memory for one part of each rank. It is allocated before run(), whose stream then waits for the last user of that
-  /// memory, and freed after it.
+  /// Memory for one part of each rank. Allocate it before run(): NCCL's stream then waits for the memory's previous
+  /// user. Free it after run().
   Tensor parts_buffer(const Tensor& part) const {
     return Tensor::empty({size() * part.numel()}, part.dtype(), device_);
   }
 
-  /// Part r of every rank's input goes to rank r, which adds them in rank order. `output` may be part of `input`.
+  /// Sends part r of every rank's input to rank r, which adds the parts in rank order. `output` may be part of `input`.
   void add_in_order(const Tensor& input, const Tensor& output, const Tensor& parts,
                     const std::vector<int64_t>& counts) const {
     const int64_t count = own(counts);
@@ -245,8 +246,8 @@ class NcclCommunicator final : public Communicator {
     LAMINA_CUDA(cudaMemcpyAsync(to, from, count, cudaMemcpyDeviceToDevice, stream_), "NCCL's copy");
   }
 
-  /// Runs `body` on NCCL's stream after what the device's stream holds now, and waits until it is done, a rank fails,
-  /// or the time limit ends.
+  /// Runs `body` on NCCL's stream, after the work that the device's stream contains now. Waits until it is done, a rank
+  /// fails, or the time limit is reached.
   template <class Body>
   void run(Operation operation, const CallOptions& options, const Body& body) {
     use_device();
@@ -275,8 +276,8 @@ class NcclCommunicator final : public Communicator {
     LAMINA_CUDA(cudaEventSynchronize(event_), "a collective");
   }
 
-  /// Ends all ranks. NCCL says that a rank is gone, but not which: the host's communicator finds out by its heartbeat,
-  /// and its reason counts if it comes in time.
+  /// Ends all ranks. NCCL reports that a rank is gone, but not which one. The host communicator finds out by its
+  /// heartbeats, and its reason is used if it comes in time.
   [[noreturn]] void fail(const std::string& reason) {
     failed_ = true;
     const Clock::time_point patience = Clock::now() + std::chrono::seconds(5);
@@ -290,7 +291,7 @@ class NcclCommunicator final : public Communicator {
     throw CommError(known.empty() ? reason : known);
   }
 
-  static constexpr double kDeadline = 600;  ///< seconds of calls that give no limit
+  static constexpr double kDeadline = 600;  ///< time limit in seconds for calls that give none
 
   std::shared_ptr<Communicator> host_;
   Device device_;

@@ -7,7 +7,7 @@
 
 namespace lamina::comm {
 
-/// The part of NCCL's C interface that is used here, loaded at run time. Types and numbers are those of NCCL 2.
+/// The part of NCCL's C interface that is used here, loaded at run time. Types and constants are those of NCCL 2.
 struct Nccl {
   using Comm = void*;
   struct UniqueId {
@@ -18,9 +18,9 @@ struct Nccl {
   static constexpr int kInProgress = 7;  ///< ncclInProgress
 
   explicit Nccl(const SharedLibrary& library);
-  /// The loaded library; throws Error with the reason if there is none.
+  /// The loaded library. Throws an Error with the reason if there is none.
   static const Nccl& get();
-  /// ncclDataType_t of elements; bytes for types that NCCL does not know.
+  /// ncclDataType_t of a dtype; that of bytes if NCCL does not know the dtype.
   static int data_type(DType dtype);
 
   const char* (*error_text)(int result) = nullptr;

@@ -8,7 +8,8 @@
 namespace lamina::comm {
 namespace {
 
-constexpr int64_t kBlock = 4096;  // elements that stay in the L1 and L2 caches while all levels of the tree are added
+// Number of elements that stay in the L1 and L2 caches while all levels of the tree are added.
+constexpr int64_t kBlock = 4096;
 
 template <class T>
 void add_tree(std::span<void* const> parts, int64_t count) {
@@ -25,7 +26,7 @@ void add_tree(std::span<void* const> parts, int64_t count) {
   }
 }
 
-/// Sums of bf16 elements are added in f32 and rounded once.
+/// Sums bf16 elements in f32 and rounds once.
 void add_bf16(std::span<void* const> parts, int64_t count) {
   std::array<float, kBlock> sum;
   for (int64_t begin = 0; begin < count; begin += kBlock) {

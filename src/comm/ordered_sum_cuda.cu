@@ -1,5 +1,5 @@
-// The sum over ranks on a GPU. A thread owns one element at a time and adds its values in the binary tree over ranks
-// that the CPU uses (ordered_sum.cpp), so no two threads touch the same element and the bits are equal.
+// The sum over ranks on a GPU. A thread owns one element at a time and adds its values in the same binary tree over
+// ranks as the CPU (ordered_sum.cpp). No two threads touch the same element, so results are bit-identical to the CPU's.
 
 #include <cuda_bf16.h>
 
@@ -21,7 +21,7 @@ __global__ void add_tree(T* parts, int ranks, int64_t count) {
   }
 }
 
-/// As add_bf16 on the CPU: added in f32 in rank order, rounded once.
+/// Like add_bf16 on the CPU: adds in f32 in rank order, and rounds once.
 __global__ void add_bf16(__nv_bfloat16* parts, int ranks, int64_t count) {
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t k = blockIdx.x * int64_t{kThreads} + threadIdx.x; k < count; k += step) {

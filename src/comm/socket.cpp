@@ -23,7 +23,7 @@ int milliseconds_left(Clock::time_point expiry) {
   return static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30));
 }
 
-/// Waits until the socket is ready; false if the time is over.
+/// Waits until the socket is ready. Returns false at the time limit.
 bool wait_for(int descriptor, short events, Clock::time_point expiry) {
   pollfd one{descriptor, events, 0};
   for (;;) {

@@ -7,7 +7,7 @@
 
 namespace lamina::comm {
 
-/// A TCP socket, closed by its destructor. Functions throw CommError.
+/// A TCP socket. The destructor closes it. Functions throw CommError.
 class Socket {
  public:
   Socket() = default;
@@ -16,11 +16,12 @@ class Socket {
   Socket(Socket&& other) noexcept;
   Socket& operator=(Socket&& other) noexcept;
 
-  /// Listens on a port, 0 for any free one; on all interfaces, or for `only_here` on the loopback interface.
+  /// Listens on a port; 0 means any free port. Listens on all interfaces or, with `only_here`, only on the loopback
+  /// interface.
   static Socket listen(int port, bool only_here);
-  /// Connects, trying again until `expiry`: the other side may not have started yet.
+  /// Connects. Tries repeatedly until `expiry`, because the other side may not have started yet.
   static Socket connect(const std::string& host, int port, Clock::time_point expiry);
-  /// The next connection to a listening socket; not open if none came until `expiry`.
+  /// Accepts the next connection to a listening socket. Not open if there was none until `expiry`.
   Socket accept(Clock::time_point expiry) const;
 
   bool is_open() const { return descriptor_ >= 0; }
@@ -28,12 +29,12 @@ class Socket {
   int port() const;                 ///< own port
   std::string own_address() const;  ///< own numeric address
   void set_blocking(bool blocking) const;
-  /// Ends the connection in both directions; a thread that waits in receive() returns.
+  /// Ends the connection in both directions. A thread that waits in receive() returns.
   void shut_down() const;
 
-  /// Sends all bytes. False if the connection is closed or `expiry` passed.
+  /// Sends all bytes. Returns false if the connection is closed or `expiry` has passed.
   bool send(const void* data, size_t bytes, Clock::time_point expiry) const;
-  /// Receives exactly `bytes` bytes. False if the connection is closed or `expiry` passed.
+  /// Receives exactly `bytes` bytes. Returns false if the connection is closed or `expiry` has passed.
   bool receive(void* data, size_t bytes, Clock::time_point expiry) const;
 
  private:

@@ -13,7 +13,7 @@ Clock::time_point after(double seconds) {
 
 void put(std::string& bytes, uint32_t value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof value); }
 
-/// Reads a hello and its value from a new connection; false if it is not of this job.
+/// Reads a hello and its value from a new connection. Returns false if the connection does not belong to this job.
 bool read_hello(const Socket& socket, int size, Hello& hello, std::string& value, Clock::time_point expiry) {
   std::string bytes(kHelloBytes, '\0');
   if (!socket.receive(bytes.data(), bytes.size(), std::min(expiry, after(5)))) return false;

@@ -18,13 +18,13 @@ namespace {
 
 constexpr double kStartSeconds = 120;
 
-/// First bytes of a connection between two ranks.
+/// The first bytes on a connection between two ranks.
 struct Introduction {
-  uint64_t job = 0;  ///< random number of the job, so that a stray connection is not taken for a rank
+  uint64_t job = 0;  ///< random number of the job, which identifies its connections
   int64_t rank = 0;
 };
 
-/// Bytes of a message that are sent or received so far. The header goes first.
+/// Progress of a message: the bytes sent or received so far. The header is transferred first.
 struct Transfer {
   CallHeader header;
   char* data = nullptr;
@@ -33,14 +33,14 @@ struct Transfer {
 
   size_t total() const { return sizeof(CallHeader) + bytes; }
   bool is_done() const { return done == total(); }
-  /// The next bytes to move.
+  /// The next bytes to transfer.
   iovec rest() {
     if (done < sizeof(CallHeader)) return {reinterpret_cast<char*>(&header) + done, sizeof(CallHeader) - done};
     return {data + (done - sizeof(CallHeader)), total() - done};
   }
 };
 
-/// A peer in one exchange.
+/// State of an exchange with one peer.
 struct Link {
   int rank = 0;
   std::deque<Transfer> out;
@@ -70,7 +70,8 @@ class TcpTransport final : public Transport {
   void exchange(const Call& call, std::span<const Send> sends, std::span<const Receive> receives) override {
     std::vector<Link> links(hosts_.size());
     for (const Send& send : sends) {
-      char* data = const_cast<char*>(static_cast<const char*>(send.data));  // only read: iovec has one pointer type
+      // Only read, but iovec has a single pointer type.
+      char* data = const_cast<char*>(static_cast<const char*>(send.data));
       links[static_cast<size_t>(send.to)].out.push_back({header_of(call, send.bytes), data, send.bytes});
     }
     for (const Receive& receive : receives) {
@@ -141,7 +142,7 @@ class TcpTransport final : public Transport {
     }
   }
 
-  /// A connection was closed. The monitor usually knows why a moment later.
+  /// Called when a connection is closed. The monitor usually knows the reason a moment later.
   [[noreturn]] void lost(const Call& call, int rank) {
     const auto patience = Clock::now() + std::chrono::seconds(1);
     while (monitor_.reason().empty() && Clock::now() < patience) {
@@ -154,11 +155,11 @@ class TcpTransport final : public Transport {
 
   int rank_;
   std::vector<std::string> hosts_;
-  std::vector<Socket> peers_;  ///< by rank; own entry not open
+  std::vector<Socket> peers_;  ///< indexed by rank; this rank's own entry is not open
   Monitor monitor_;
 };
 
-/// "host address port job", as ranks tell each other.
+/// What ranks tell each other: "host address port job".
 struct Contact {
   std::string host;
   std::string address;
@@ -176,7 +177,7 @@ Contact read_contact(const std::string& text) {
   return contact;
 }
 
-/// Rank i connects to all ranks below it and is called by all above.
+/// Rank i connects to all lower ranks and accepts connections from all higher ranks.
 std::vector<Socket> connect_all(const RankEnvironment& environment, const std::vector<Contact>& contacts,
                                 const Socket& door, Clock::time_point expiry) {
   std::vector<Socket> peers(contacts.size());

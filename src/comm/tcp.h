@@ -5,8 +5,8 @@
 
 namespace lamina::comm {
 
-/// Ranks as processes that talk over TCP sockets, one connection per pair. They meet at rank 0 (store.h); monitor.h
-/// watches them. Needs no MPI.
+/// A transport for ranks that are processes, over TCP sockets with one connection per pair. Ranks meet at rank 0
+/// (store.h), and monitor.h watches them. Does not need MPI.
 std::shared_ptr<Transport> make_tcp_transport(const RankEnvironment& environment);
 
 }  // namespace lamina::comm

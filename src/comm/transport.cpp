@@ -5,7 +5,7 @@
 namespace lamina::comm {
 namespace {
 
-constexpr uint32_t kMagic = 0x4c4d4e31;  // "LMN1": both ends run the same protocol
+constexpr uint32_t kMagic = 0x4c4d4e31;  // "LMN1"; verifies that both ends use the same protocol
 
 std::string described(Operation operation, std::string_view label, int64_t update) {
   std::string text(name_of(operation));

@@ -13,7 +13,7 @@
 namespace lamina::comm {
 
 /// Thrown if communication failed: a rank is lost, stuck or aborted. The message names rank, host, operation and
-/// update. The communicator cannot be used afterwards; the job must be restarted.
+/// update. The communicator cannot be used afterwards, and the job must be restarted.
 class CommError : public Error {
  public:
   using Error::Error;
@@ -29,7 +29,7 @@ enum class Operation : uint32_t {
   exchange,
   barrier,
 };
-/// Names of the operations, as messages write them.
+/// Names of the operations, for messages.
 constexpr std::array<std::string_view, 7> names_of(Operation) {
   return {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "exchange", "barrier"};
 }
@@ -37,20 +37,20 @@ constexpr std::string_view name_of(Operation operation) {  ///< name of one oper
   return names_of(operation)[static_cast<size_t>(operation)];
 }
 
-using Clock = std::chrono::steady_clock;  ///< clock of deadlines
+using Clock = std::chrono::steady_clock;  ///< clock for time limits
 
-/// One call of a communicator, as transports see it. All ranks of a group make the same calls in the same order.
+/// One call of a communicator, as a transport receives it. All ranks of a group make the same calls in the same order.
 struct Call {
   Operation operation = Operation::barrier;
-  std::string_view label;    ///< what the call is for, e.g. "gradients"
+  std::string_view label;    ///< purpose of the call, for example "gradients"
   int64_t update = 0;        ///< number of the training update, for messages
   uint32_t group = 0;        ///< identifies the communicator within its transport
-  uint64_t sequence = 0;     ///< number of this call in its group
+  uint64_t sequence = 0;     ///< index of this call in its group
   double seconds = 0;        ///< time limit
-  Clock::time_point expiry;  ///< when the time limit ends
+  Clock::time_point expiry;  ///< time at which the limit is reached
 };
 
-/// Describes the call that sent a message. Receivers compare it with their own call.
+/// Identifies the call that sent a message. Receivers compare it with their own call.
 struct CallHeader {
   uint32_t magic = 0;
   uint32_t operation = 0;
@@ -62,11 +62,12 @@ struct CallHeader {
   std::array<char, 40> label{};  ///< truncated, ends with 0
 };
 
-/// The header of a message of `bytes` bytes.
+/// The header of a message with `bytes` bytes.
 CallHeader header_of(const Call& call, uint64_t bytes);
-/// Empty if a message with header `got` is what `call` expects from `from`; else a sentence about the difference.
+/// Compares the header `got` of a message with what `call` expects. Returns a sentence about the difference; empty if
+/// there is none.
 std::string mismatch(const Call& call, const CallHeader& got, uint64_t bytes);
-/// `all_reduce "gradients" of update 12`.
+/// For example `all_reduce "gradients" of update 12`.
 std::string describe(const Call& call);
 
 /// A message to another rank.
@@ -83,8 +84,8 @@ struct Receive {
   size_t bytes = 0;      ///< must equal the bytes sent
 };
 
-/// Moves bytes between ranks. Collectives are built on exchange() once for all transports, so that they give the same
-/// bits on each. Used by one thread at a time.
+/// Moves bytes between ranks. Collectives are implemented once for all transports, on top of exchange(), so results are
+/// bit-identical on each. May be used by only one thread at a time.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -93,16 +94,17 @@ class Transport {
   virtual std::string host(int rank) const = 0;  ///< name of the machine that runs a rank
   virtual std::string_view name() const = 0;     ///< local, tcp or mpi
 
-  /// Sends and receives all messages of one call. Messages between two ranks arrive in the order they were sent. Throws
-  /// CommError and aborts all ranks if a rank is lost or the time limit ends.
+  /// Sends and receives all messages of a call. Messages between two ranks arrive in the order in which they were sent.
+  /// If a rank is lost or the time limit is reached, throws CommError and aborts all ranks.
   virtual void exchange(const Call& call, std::span<const Send> sends, std::span<const Receive> receives) = 0;
-  /// The library's own sum over all ranks, in place; its order of additions is up to the library. False: there is none.
+  /// The library's own sum over all ranks, in place; the library chooses the order of additions. Returns false if the
+  /// transport has none.
   virtual bool library_all_reduce(const Call& /*call*/, void* /*data*/, int64_t /*count*/, DType /*dtype*/) {
     return false;
   }
-  /// Why communication ended: a rank is lost or aborted. Empty while all is well.
+  /// Why communication ended: a rank is lost or aborted. Empty while communication works.
   virtual std::string failure() const = 0;
-  /// Ends all ranks: every pending and later call throws CommError with this reason.
+  /// Ends all ranks: every pending and later call throws a CommError with this reason.
   virtual void abort(const std::string& reason) = 0;
 };
 

@@ -10,7 +10,7 @@
 namespace lamina::data {
 namespace {
 
-// Random streams, distinct from those of dropout and weight initialization.
+// Random streams. They differ from those of dropout and weight initialization.
 constexpr uint64_t kWindowStream = 0x64617461'00000000;   // "data"
 constexpr uint64_t kShuffleStream = 0x65706f63'00000000;  // "epoc" + epoch
 
@@ -28,10 +28,10 @@ void read_pairs(const TokenFile& file, int64_t begin, int64_t count, Batch& batc
   file.read(begin + count, std::span(batch.targets).subspan(from + length - 1, 1));
 }
 
-/// Number of (token, next token) pairs before `document`. A document of n tokens has n − 1 pairs.
+/// Number of (token, next token) pairs in all documents before `document`. A document of n tokens has n − 1 pairs.
 int64_t places_before(const TokenFile& file, int64_t document) { return file.document_start(document) - document; }
 
-/// The last document whose first pair is at or before `place`.
+/// The last document whose first pair is at or before the pair number `place`.
 int64_t document_of_place(const TokenFile& file, int64_t place) {
   int64_t low = 0;
   int64_t high = file.document_count();
@@ -114,7 +114,7 @@ Batch Batches::at(int64_t step) const {
 }
 
 /// Pairs (token, next token) are numbered across all documents. Each batch of an epoch takes `length` consecutive
-/// pairs, wrapping around. A random shift per epoch varies which pairs the epoch leaves out.
+/// pairs, and wraps around at the end. A random shift per epoch varies which pairs are left out.
 Batch Batches::packed_at(int64_t step) const {
   const int64_t length = options_.batch * options_.length;
   const int64_t places = file_.size() - file_.document_count();
@@ -125,9 +125,9 @@ Batch Batches::packed_at(int64_t step) const {
   int64_t document = document_of_place(file_, place);
   for (int64_t filled = 0; filled < length; ++document) {
     if (document == file_.document_count()) document = place = 0;
-    const int64_t first = place + document;  // token index: each earlier document has one token more than pairs
+    const int64_t first = place + document;  // token index: each earlier document has one more token than pairs
     const int64_t count = std::min(file_.document_start(document + 1) - 1 - first, length - filled);
-    if (count <= 0) continue;  // document of one token
+    if (count <= 0) continue;  // the document has a single token
     batch.document_starts.push_back(filled);
     read_pairs(file_, first, count, batch, filled);
     filled += count;

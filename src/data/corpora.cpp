@@ -1,4 +1,4 @@
-// Table of the corpora and their sources.
+// The table of corpora and their sources.
 #include "lamina/data/corpora.h"
 
 namespace lamina::data {

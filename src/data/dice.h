@@ -9,11 +9,11 @@
 
 namespace lamina::data {
 
-/// Draws consecutive numbers from a random stream.
+/// Draws consecutive random numbers from a random stream.
 class Dice {
  public:
   explicit Dice(const RandomKey& key) : key_(key) {}
-  /// Uniform in 0 … count − 1.
+  /// A uniform number in 0 … count − 1.
   template <std::integral T>
   T below(T count) {
     return static_cast<T>(drawn_below(static_cast<int64_t>(count), key_, counter_++));
@@ -33,7 +33,7 @@ class Dice {
     all.resize(static_cast<size_t>(count));
     return all;
   }
-  /// A mask of `size` elements, of which `count` random ones are true.
+  /// A mask of `size` elements with `count` random ones set to true.
   std::vector<bool> places(int64_t count, int64_t size) {
     std::vector<bool> chosen(static_cast<size_t>(size));
     for (const int64_t place : different(count, size)) chosen[static_cast<size_t>(place)] = true;

@@ -1,4 +1,4 @@
-// Encodes sources with a tokenizer into two token files.
+// Encodes sources with a tokenizer, into a training and a validation file.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@
 namespace lamina::data {
 namespace {
 
-/// One of the two output files and its counts.
+/// One of the two output files, with its counts.
 class Part {
  public:
   Part(const std::string& path, const text::Tokenizer& tokenizer, uint64_t hash)
@@ -24,7 +24,7 @@ class Part {
     writer_.write(ids_);
     bytes_ += static_cast<int64_t>(text.size());
   }
-  /// Ends the document, or if `whole` is false, this file's part of it.
+  /// Ends the document or, if `whole` is false, the part of it that is in this file.
   void end(bool whole) {
     const auto eos = tokenizer_.eos();
     if (whole && eos) writer_.write({&*eos, 1});
@@ -40,7 +40,7 @@ class Part {
   int64_t bytes_ = 0;
 };
 
-/// Decides how many bytes of a piece are training data; the remaining bytes are validation data.
+/// Decides how many bytes of a piece become training data. The remaining bytes become validation data.
 class Divider {
  public:
   Divider(double validation_fraction, Split split, int64_t bytes)

@@ -48,7 +48,7 @@ void download(const std::string& address, const std::string& path) {
                "); check the address and the network, or name a file with --from", kInstead);
 }
 
-/// Downloads the package into `folder` and returns its file.
+/// Downloads the package into `folder`. Returns the path of the downloaded file.
 std::string fetch_package(const std::string& package, const fs::path& folder) {
   const ProcessResult npm = run_process({"npm", "pack", "--loglevel=error", "--fetch-retries=1",
                                          "--fetch-timeout=60000", "--pack-destination", folder.string(), package});
@@ -71,8 +71,8 @@ std::string checked_text(const std::string& path, const CorpusFile& file) {
   return bytes;
 }
 
-/// Converts to UTF-8 with "\n" line endings. Text that is not valid UTF-8 is taken as Latin-1, whose characters are the
-/// first 256 of Unicode.
+/// Converts text to UTF-8 with "
+/// " line endings. Text that is not valid UTF-8 is treated as Latin-1, whose characters are the first 256 of Unicode.
 std::string normalised(const std::string& bytes) {
   const bool latin = text::valid_prefix(bytes) != bytes.size();
   std::string result;
@@ -88,7 +88,7 @@ std::string normalised(const std::string& bytes) {
   return result;
 }
 
-/// Fetches the corpus's unmodified files into `work` and returns their paths.
+/// Fetches the corpus's original files into `work`. Returns their paths.
 std::vector<std::string> fetch_files(const Corpus& corpus, const std::string& from, const fs::path& work) {
   std::string source = from;
   if (is_address(from)) {

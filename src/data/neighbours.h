@@ -6,7 +6,7 @@
 
 namespace lamina::data {
 
-/// Sizes of retrieval by chunks: a text is divided into chunks of `chunk` tokens, and each has `count` neighbours of
+/// Sizes for retrieval by chunks. A text is divided into chunks of `chunk` tokens; each chunk has `count` neighbours of
 /// `length` tokens.
 struct NeighbourSizes {
   int64_t chunk = 0;
@@ -15,18 +15,19 @@ struct NeighbourSizes {
   bool operator==(const NeighbourSizes&) const = default;
 };
 
-/// Where the neighbours of a token file lie: train.neighbours.bin beside train.bin.
+/// Path of the neighbours of a token file: train.neighbours.bin next to train.bin.
 std::string neighbours_path(const std::string& tokens_path);
 
-/// Neighbours of the chunks of a token file, found beforehand by `lamina index neighbours`. They are a token file, too:
-/// one document of count · length tokens for each complete chunk, in order.
+/// The neighbours of a token file's chunks, found in advance by `lamina index neighbours`. They are stored as a token
+/// file, too: one document of count · length tokens for each complete chunk, in order.
 class Neighbours {
  public:
-  /// Throws Error if there is no such file, or if it was made for other tokens or sizes. `padding` fills chunks that
-  /// lie after the last complete one.
+  /// Throws an Error if there is no such file, or if it was made for other tokens or sizes. `padding` is the neighbour
+  /// token for chunks after the last complete one.
   static Neighbours open(const TokenFile& tokens, const NeighbourSizes& sizes, int64_t padding);
 
-  /// Adds the neighbours of every chunk. The rows must be windows of the file that begin with a chunk.
+  /// Adds the neighbours of every chunk to the batch. The rows must be windows of the file that begin at the start of a
+  /// chunk.
   void add_to(Batch& batch) const;
   const TokenFile& file() const { return file_; }
 

@@ -20,7 +20,8 @@ constexpr std::array<std::pair<Split, const char*>, 3> kSplits{
 constexpr std::array<const char*, 5> kFiles{"train.bin", "validation.bin", "tokenizer.json", "tokenizer_config.json",
                                             "data.json"};
 
-/// Throws Error if the folder holds anything but the files of an earlier preparation, because replacing deletes it.
+/// Throws an Error if the folder contains anything but the files of an earlier preparation, because replacing would
+/// delete it.
 void check_replaceable(const std::string& folder) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
@@ -51,7 +52,7 @@ std::string manifest(const PrepareOptions& options, const Prepared& prepared) {
                               {"validation_fraction", options.validation_fraction},
                               {"train", part_json(prepared.train)},
                               {"validation", part_json(prepared.validation)}};
-  // File names may hold invalid UTF-8.
+  // File names may contain invalid UTF-8.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -79,7 +80,7 @@ Prepared prepare(const PrepareOptions& options) {
                      options.validation_fraction, options.split, options.watch);
   text::save_tokenizer(*tokenizer, folder.path(""));
   write_text(folder.path("data.json"), manifest(options, prepared));
-  sources.reset();  // removes the copies of pipes from the folder
+  sources.reset();  // removes the temporary copies of pipes from the folder
   folder.publish();
   return prepared;
 }

@@ -12,7 +12,7 @@ namespace lamina::data {
 class Sha256 {
  public:
   void add(std::string_view bytes);
-  /// The hash of everything added. Call it once, at the end.
+  /// The hash of everything that was added. Call it only once, at the end.
   std::array<uint8_t, 32> finish();
 
  private:
@@ -25,9 +25,9 @@ class Sha256 {
   uint64_t size_ = 0;
 };
 
-/// 64 hexadecimal digits, as from `sha256sum`.
+/// The hash as 64 hexadecimal digits, as printed by `sha256sum`.
 std::string sha256_hex(std::string_view bytes);
-/// The first eight bytes as a number: the tokenizer hash in token files.
+/// The first eight bytes of the hash as a number. Token files identify tokenizers by it.
 uint64_t sha256_short(std::string_view bytes);
 
 }  // namespace lamina::data

@@ -38,7 +38,7 @@ std::string document_of_line(std::string_view line, const std::string& key, cons
   return found->get<std::string>();
 }
 
-/// Cuts one document into pieces. `next` holds the document's number and source range.
+/// Divides one document into pieces. `next` has the document's number and source range.
 void each_piece(std::string_view text, Piece next, const std::function<void(const Piece&)>& take) {
   next.document_bytes = static_cast<int64_t>(text.size());
   const int64_t source_begin = next.source_begin;

@@ -10,38 +10,40 @@
 
 namespace lamina::data {
 
-/// A part of a document. Documents come in order, and so do the pieces of a document.
+/// A part of a document. Documents come in order, and so do the pieces of each document.
 struct Piece {
   std::string_view text;
-  std::string_view file;       ///< path of its file; of a pipe "-"
-  int64_t line = 0;            ///< in JSON lines: the number of the line, from 1; otherwise 0
-  int64_t document = 0;        ///< number of the document across all sources
+  std::string_view file;       ///< path of its file; "-" for a pipe
+  int64_t line = 0;            ///< line number, from 1, in a JSON lines file; otherwise 0
+  int64_t document = 0;        ///< index of the document across all sources
   int64_t document_bytes = 0;  ///< size of the whole document
   int64_t at = 0;              ///< offset of the piece in its document
-  int64_t source_begin = 0;    ///< offset of the piece in all sources together
-  int64_t source_end = 0;      ///< offset of the next piece; in JSON lines the difference exceeds the text's length
-  bool inside = true;          ///< piece of a text file: source bytes and text bytes are the same
-  bool last = false;           ///< last piece of its document
+  int64_t source_begin = 0;    ///< offset of the piece in the concatenation of all sources
+  int64_t source_end = 0;      ///< offset of the next piece; in JSON lines the range is larger than the text
+  bool inside = true;          ///< whether it belongs to a text file, where source bytes are text bytes
+  bool last = false;           ///< whether this is the last piece of its document
 };
 
 struct SourceOptions {
   std::string text_key = "text";  ///< key of the document's text in a JSON line
-  /// Read every source as JSON lines, whatever its name.
+  /// Read every source as JSON lines, regardless of its name.
   bool json_lines = false;
-  /// The stream that "-" reads. If null, "-" is an Error.
+  /// The stream that "-" refers to. If null, "-" is an Error.
   std::istream* input = nullptr;
-  /// Folder for temporary copies of pipes, because sources are read more than once. Empty: the system's folder.
+  /// Folder for temporary copies of pipes, which are needed because sources are read more than once. Empty: the
+  /// system's folder for temporary files.
   std::string spool;
   /// Called with the number of bytes copied from a pipe so far. May throw to stop.
   std::function<void(int64_t)> on_pipe;
 };
 
-/// A sequence of documents: each text file is one, and so is each line of a .jsonl or .ndjson file. Files are mapped
-/// and read in pieces of a megabyte, cut at the start of a line if possible, so that no token crosses a cut.
+/// A sequence of documents: each text file is one, and each line of a .jsonl or .ndjson file is one. Files are
+/// memory-mapped and read in pieces of a megabyte. Pieces are cut at the start of a line if possible, so that no token
+/// crosses a cut.
 class Sources {
  public:
   /// Accepts files, pipes, "-" for `options.input`, and folders. A folder contributes its .txt, .md, .jsonl and .ndjson
-  /// files, recursively and sorted. A missing, unreadable or empty source is an Error.
+  /// files, recursively and in sorted order. A missing, unreadable or empty source is an Error.
   explicit Sources(const std::vector<std::string>& paths, SourceOptions options = {});
 
   int64_t bytes() const { return bytes_; }
@@ -54,9 +56,9 @@ class Sources {
     std::string path;
     int64_t bytes = 0;
     bool json_lines = false;
-    std::string name = {};  ///< for messages and Piece::file if it is not the path
+    std::string name = {};  ///< name in messages and Piece::file, if it is not the path
   };
-  /// Temporary copy of a pipe, removed with the last Sources that uses it.
+  /// Temporary copy of a pipe. Removed together with the last Sources that uses it.
   struct Spooled;
   void add_file(const std::string& path);
   void add_folder(const std::string& path);
@@ -68,8 +70,8 @@ class Sources {
   int64_t bytes_ = 0;
 };
 
-/// Where to cut a text at about `wanted` bytes: before the last line in reach that does not start with white space; if
-/// there is none, between two characters. Never 0 unless the text is empty.
+/// Where to cut a text near byte `wanted`: before the last line in reach that does not start with white space or, if
+/// there is none, between two characters. Never 0, unless the text is empty.
 size_t cut_of(std::string_view text, size_t wanted);
 /// The first position at or after `at` where a UTF-8 character begins.
 size_t character_start(std::string_view text, size_t at);

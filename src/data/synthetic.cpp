@@ -12,7 +12,7 @@ namespace {
 
 using Words = std::vector<std::string_view>;
 
-/// The vocabulary of a mood. Nouns, adjectives and verbs of a line come from one mood.
+/// The vocabulary of a mood. All nouns, adjectives and verbs of a line come from one mood.
 struct Mood {
   Words nouns;
   Words adjectives;
@@ -43,7 +43,7 @@ const std::array<Mood, 5>& moods() {
 
 struct Speaker {
   std::string_view name;
-  size_t mood;  ///< the speaker's most frequent mood
+  size_t mood;  ///< the speaker's preferred mood
 };
 constexpr std::array<Speaker, 14> kSpeakers{{{"ALARIC", 0},
                                              {"BEATRIX", 2},
@@ -61,7 +61,7 @@ constexpr std::array<Speaker, 14> kSpeakers{{{"ALARIC", 0},
                                              {"ROWAN", 1}}};
 
 /// Replaces the letters of a pattern by random words: N noun, A adjective, V verb, T determiner, P preposition, M
-/// manner. "Ns" gives a plural.
+/// adverb of manner. "Ns" gives a plural.
 std::string fill(std::string_view pattern, const Mood& mood, Dice& dice) {
   static const Words determiners{"the", "my", "thy", "our", "this", "that", "his", "her"};
   static const Words prepositions{"upon", "beneath", "beyond", "within", "before", "against", "beside", "above"};
@@ -93,7 +93,7 @@ void capitalize(std::string& line) {
   if (line[0] >= 'a' && line[0] <= 'z') line[0] = static_cast<char>(line[0] - 'a' + 'A');
 }
 
-/// A speech: optionally addresses the previous speaker, then lines with punctuation.
+/// Writes a speech: may address the previous speaker, then lines with punctuation.
 void speech(const Speaker& speaker, const Speaker& other, size_t scene_mood, Dice& dice, std::string& text) {
   static const Words greetings{"Good", "My lord", "Alas", "Hear me", "Peace", "Speak", "Come", "Farewell"};
   const Mood& mood = moods()[dice.chance(60) ? speaker.mood : scene_mood];
@@ -107,7 +107,7 @@ void speech(const Speaker& speaker, const Speaker& other, size_t scene_mood, Dic
       for (size_t i = 1; i < name.size(); ++i) name[i] = static_cast<char>(name[i] | 0x20);
       words = str(dice.of(greetings), ", ", name, "; ", words);
     }
-    // Every line begins with a capital letter; sentences may span lines.
+    // Every line begins with a capital letter. Sentences may span several lines.
     capitalize(words);
     const bool last = line + 1 == lines;
     const bool ends = last || dice.chance(35);

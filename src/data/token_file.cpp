@@ -64,7 +64,7 @@ void TokenFile::parse_own() {
                ": its header is damaged: the checksum differs", kMakeAgain);
   LAMINA_CHECK(header.token_width == 2 || header.token_width == 4, name_, ": tokens of ", header.token_width,
                " bytes, expected 2 or 4", kMakeAgain);
-  // Checks every count against the number of bytes, so that the arithmetic below cannot overflow.
+  // Compare every count with the number of bytes first, so that the arithmetic below cannot overflow.
   const uint64_t body = length - sizeof(TokenHeader);
   const bool plausible = header.token_count <= body / header.token_width && header.document_count <= body / 8;
   const uint64_t token_bytes = plausible ? (header.token_count * header.token_width + 7) / 8 * 8 : 0;
@@ -153,7 +153,7 @@ int64_t TokenFile::document_start(int64_t document) const {
 int64_t TokenFile::document_of(int64_t token) const {
   LAMINA_CHECK(token >= 0 && token < size_, name_, ": token ", token, " was asked for, it has ", size_);
   int64_t low = 0;
-  int64_t high = document_count_;  // start(low) ≤ token < start(high)
+  int64_t high = document_count_;  // invariant: start(low) ≤ token < start(high)
   while (high - low > 1) {
     const int64_t middle = low + (high - low) / 2;
     (document_start(middle) <= token ? low : high) = middle;

@@ -8,8 +8,8 @@ namespace lamina::data {
 
 static_assert(std::endian::native == std::endian::little, "token files are read and written as they lie in memory");
 
-/// Header of Lamina's token files; all numbers little-endian. After it come token_count ids of token_width bytes, zeros
-/// up to a multiple of 8 bytes, and document_count starts (u64, in tokens, ascending from 0).
+/// Header of Lamina's token files. All numbers are little-endian. After it come token_count ids of token_width bytes,
+/// zeros up to a multiple of 8 bytes, and document_count starts of documents (u64, in tokens, ascending from 0).
 struct TokenHeader {
   char magic[8];
   uint32_t version;

@@ -21,7 +21,7 @@ TokenWriter::TokenWriter(const std::string& path, int64_t vocab_size, uint64_t t
       width_(vocab_size <= 1 << 16 ? 2 : 4) {
   LAMINA_CHECK(vocab_size > 0 && vocab_size <= int64_t{1} << 31, path, ": a vocabulary of ", vocab_size,
                " tokens, expected 1 to 2^31");
-  // Placeholder for the header, whose content is known at the end.
+  // Placeholder for the header, whose content is known only at the end.
   const TokenHeader header{};
   file_.write(&header, sizeof(header));
 }
@@ -32,7 +32,7 @@ void TokenWriter::write(std::span<const int32_t> ids) {
   document_open_ = true;
   for (const int32_t id : ids) {
     LAMINA_CHECK(id >= 0 && id < vocab_size_, path_, ": token ", id, " is outside the vocabulary of ", vocab_size_);
-    put(&id, width_);  // little-endian: writes the low bytes
+    put(&id, width_);  // little-endian: the low bytes come first
   }
   size_ += ids.size();
 }

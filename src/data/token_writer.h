@@ -9,14 +9,14 @@
 
 namespace lamina::data {
 
-/// Writes a token file (token_format.h) incrementally: only the starts of documents stay in memory. publish() makes the
-/// complete file visible; without it no file appears.
+/// Writes a token file (token_format.h) incrementally; only the starts of documents stay in memory. publish() makes the
+/// complete file visible. Without it, no file appears.
 class TokenWriter {
  public:
-  /// Tokens take 2 bytes if the vocabulary is small enough. `tokenizer_hash` 0: unknown.
+  /// Tokens take 2 bytes if the vocabulary is small enough, otherwise 4. `tokenizer_hash` 0: unknown.
   TokenWriter(const std::string& path, int64_t vocab_size, uint64_t tokenizer_hash);
 
-  /// Appends to the current document. An id outside the vocabulary is an Error.
+  /// Appends tokens to the current document. An id outside the vocabulary is an Error.
   void write(std::span<const int32_t> ids);
   /// Starts the next document. Does nothing if the current one is empty.
   void end_document();

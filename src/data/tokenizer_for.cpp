@@ -19,8 +19,8 @@ constexpr const char* kPairs = "bpe:";
 constexpr const char* kWordPieces = "wordpiece:";
 constexpr const char* kUnigrams = "unigram:";
 
-/// Every distinct character of the sources. Pieces end between characters. Bytes that are not UTF-8 are an Error, or
-/// skipped with `any_bytes`.
+/// All distinct characters of the sources. Pieces end between characters. Bytes that are not UTF-8 are an Error; with
+/// `any_bytes` they are skipped.
 std::string distinct_characters(const Sources& sources, bool any_bytes, const PrepareWatch& watch) {
   std::bitset<0x110000> seen;
   sources.each([&](const Piece& piece) {
@@ -42,7 +42,7 @@ std::string distinct_characters(const Sources& sources, bool any_bytes, const Pr
   return characters;
 }
 
-/// The N of "bpe:N", "wordpiece:N" or "unigram:N"; nullopt if `name` does not begin with `kind`.
+/// The number N in "bpe:N", "wordpiece:N" or "unigram:N". Empty if `name` does not begin with `kind`.
 std::optional<int64_t> size_asked_for(const std::string& name, const std::string& kind) {
   if (!name.starts_with(kind)) return {};
   int64_t size = 0;
@@ -53,7 +53,7 @@ std::optional<int64_t> size_asked_for(const std::string& name, const std::string
   return size;
 }
 
-/// The first kPairSample bytes of the sources, document by document.
+/// The first kPairSample bytes of the sources, by document.
 struct Sample {
   explicit Sample(const Sources& sources) {
     std::vector<size_t> ends;
@@ -76,7 +76,7 @@ struct Sample {
   std::vector<std::string_view> documents;
 };
 
-/// Progress of learning as progress over the bytes of the sources.
+/// Reports progress of learning as a share of the sources' bytes.
 std::function<void(int64_t, int64_t)> learning_progress(const Sources& sources, const PrepareWatch& watch) {
   if (!watch) return {};
   return [&sources, &watch](int64_t done, int64_t total) {
@@ -128,7 +128,7 @@ std::unique_ptr<text::Tokenizer> tokenizer_for(const std::string& name, const So
     for (const std::string& special : specials) options.specials.push_back(special);
     return learn_pairs(sources, options, watch);
   }
-  // Special tokens that such a vocabulary has anyway are not added again.
+  // Do not add special tokens that such a vocabulary already contains.
   const auto others = [&](std::initializer_list<const char*> own) {
     std::vector<std::string> list;
     for (const std::string& special : specials) {

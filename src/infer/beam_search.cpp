@@ -12,16 +12,16 @@ namespace {
 using text::TokenId;
 
 struct Beam {
-  std::vector<TokenId> ids;  // of the answer
-  double score = 0;          // sum of log probabilities
+  std::vector<TokenId> ids;  // tokens of the answer
+  double score = 0;          // sum of log-probabilities
 };
 
-/// A beam and the token that would extend it.
+/// A beam, and a token that would extend it.
 struct Extension {
   double score = 0;
   size_t beam = 0;
   TokenId id = 0;
-  bool operator<(const Extension& other) const {  // the best first
+  bool operator<(const Extension& other) const {  // orders the best first
     if (score != other.score) return score > other.score;
     return beam != other.beam ? beam < other.beam : id < other.id;
   }
@@ -41,7 +41,8 @@ class BeamSearch {
         cache_(model.make_cache(options.beams, static_cast<int64_t>(prompt_.size()) + room_, options.cache_dtype)) {}
 
   std::vector<BeamAnswer> run() {
-    // The first step extends one beam, the prompt; the others start as copies of it that are worth nothing.
+    // The first step extends a single beam, the prompt. The other cache rows start as copies of it and have no beam
+    // yet.
     beams_.push_back({});
     std::vector<float> logits = prompt_logits();
     for (int64_t length = 1; length <= room_; ++length) {
@@ -60,7 +61,7 @@ class BeamSearch {
   }
 
  private:
-  /// First tokens of the decoder: the prompt, or the start token if an encoder reads the prompt.
+  /// The decoder's first tokens: the prompt or, if an encoder reads the prompt, the start token.
   static std::vector<TokenId> decoder_prompt(const nn::Model& model, std::span<const TokenId> prompt) {
     if (model.spec().encoder) return {static_cast<TokenId>(model.spec().encoder->start_token)};
     return {prompt.begin(), prompt.end()};
@@ -81,7 +82,7 @@ class BeamSearch {
 
   std::vector<float> next_logits() {
     cache_.reorder(sources_);
-    // Rows beyond the open beams repeat the last one, so that the batch keeps its shape.
+    // Rows without an open beam repeat the last beam, so that the batch keeps its shape.
     std::vector<int64_t> ids;
     for (int64_t row = 0; row < options_.beams; ++row) {
       ids.push_back(beams_[std::min(static_cast<size_t>(row), beams_.size() - 1)].ids.back());
@@ -91,11 +92,11 @@ class BeamSearch {
     return logits.to(DType::f32).to_vector<float>();
   }
 
-  /// Extends every beam by one token, to `length` tokens. Returns whether the search is over.
+  /// Extends every beam by one token, to `length` tokens. Returns true if the search is over.
   bool advance(std::vector<float>& logits, int64_t length) {
     const auto beams = static_cast<size_t>(options_.beams);
     const size_t stops = options_.stop_tokens.size();
-    // Enough that `beams` of them are no stop tokens.
+    // Enough extensions that at least `beams` of them do not end in a stop token.
     const std::vector<Extension> best = extensions(logits, std::max<size_t>(2, 1 + stops) * beams);
     std::vector<Beam> next;
     sources_.clear();
@@ -150,7 +151,7 @@ class BeamSearch {
     return sum / std::pow(static_cast<double>(length), options_.length_penalty);
   }
 
-  /// Keeps the `beams` best finished answers, best first.
+  /// Adds a finished answer. Keeps the `beams` best ones, best first.
   void finish(const Beam& beam, int64_t length, Finish why) {
     const BeamAnswer answer{beam.ids, final_score(beam.score, std::max<int64_t>(length, 1)), why};
     const auto place = std::ranges::find_if(answers_, [&](const BeamAnswer& a) { return a.score < answer.score; });
@@ -167,13 +168,13 @@ class BeamSearch {
 
   nn::Model& model_;
   const BeamOptions& options_;
-  std::span<const TokenId> source_;  // what an encoder reads; empty: no encoder
-  std::vector<TokenId> prompt_;      // of the decoder
+  std::span<const TokenId> source_;  // input of the encoder; empty: no encoder
+  std::vector<TokenId> prompt_;      // first tokens of the decoder
   int64_t room_;
   int64_t vocab_;
   nn::ModelCache cache_;
-  std::vector<Beam> beams_;       // open, best first
-  std::vector<int64_t> sources_;  // row of the cache from which each beam continues
+  std::vector<Beam> beams_;       // open beams, best first
+  std::vector<int64_t> sources_;  // cache row that each beam continues
   std::vector<BeamAnswer> answers_;
   bool done_ = false;
 };

@@ -11,7 +11,7 @@ using text::TokenId;
 
 namespace {
 
-/// The words of a text with a space before, between and after them.
+/// The folded words of a text, separated and surrounded by spaces.
 std::string folded_words(std::string_view text) {
   std::string words = " ";
   search::each_word(text, [&](const search::Word& word) { words.append(word.folded).push_back(' '); });
@@ -62,7 +62,7 @@ std::string ChunkRetriever::neighbour_text(int64_t row) const {
   const uint64_t end = index_.begin(row) + text.size();
   const uint64_t begin = index_.begin(next);
   if (begin < end) return text.append(continuation.substr(std::min<size_t>(end - begin, continuation.size())));
-  if (begin > end) text += begin - end == 1 ? " " : "\n\n";  // white space, which passages do not keep
+  if (begin > end) text += begin - end == 1 ? " " : "\n\n";  // the passages do not include the white space between them
   return text.append(continuation);
 }
 
@@ -82,7 +82,7 @@ std::vector<int64_t> ChunkRetriever::find(std::span<const TokenId> chunk, const 
   }
   for (const int64_t row : rows) {
     std::vector<TokenId> ids;
-    text::UnknownCharacters unknown;  // skipped, or replaced by the unknown token
+    text::UnknownCharacters unknown;  // characters without a token, which are skipped or replaced by the unknown token
     tokenizer_.encode(neighbour_text(row), ids, false, &unknown);
     ids.resize(static_cast<size_t>(length_), static_cast<TokenId>(padding_));
     found.insert(found.end(), ids.begin(), ids.end());

@@ -11,13 +11,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Steps before the timed ones, at the same positions. CUDA graph capture happens within them.
+/// Steps before the timed ones, at the same positions. CUDA graph capture happens in them.
 constexpr int64_t kUntimedSteps = 4;
 constexpr int64_t kFillTokens = 4096;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// Sequences of equal length with pages of their own, run without an engine.
+/// Sequences of equal length with separate pages, run without an engine.
 class EqualRows {
  public:
   EqualRows(nn::Model& model, int64_t rows, int64_t length, std::optional<DType> cache_dtype)
@@ -66,8 +66,8 @@ class EqualRows {
     flush();
   }
 
-  /// Decodes `steps` tokens of every row, from position `offset` on. On a GPU each step is queued before the tokens of
-  /// the one before are read.
+  /// Decodes `steps` tokens of every row, from position `offset` on. On a GPU, each step is queued before the tokens of
+  /// the previous one are read.
   void decode(int64_t offset, int64_t steps) {
     int64_t in_flight = 0;
     const int64_t most = runner_.shape().pipelined ? 2 : 1;
@@ -115,7 +115,7 @@ class EqualRows {
   ModelRunner runner_;
   SamplingState sampling_;
   std::vector<TokenId> ids_;
-  std::vector<std::vector<int32_t>> tables_;  ///< by row; the same pages in every group
+  std::vector<std::vector<int32_t>> tables_;  ///< page table per row, the same in every group
 };
 
 }  // namespace
@@ -127,7 +127,7 @@ DecodeSpeed measure_decode(nn::Model& model, const DecodeSpeedOptions& options) 
   EqualRows rows(model, options.batch, options.context + options.tokens, options.cache_dtype);
   rows.read_prompts(options.context, kFillTokens);
   DecodeSpeed speed{.seconds_per_step = 1e30};
-  rows.runner().use_graphs(false);  // operators report the work of a captured step as if every cache were full
+  rows.runner().use_graphs(false);  // in a captured step, operators report the work of full caches
   model.device().reset_work();
   rows.decode(options.context, 1);
   speed.bytes_per_step = static_cast<double>(model.device().work().bytes);

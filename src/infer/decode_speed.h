@@ -5,20 +5,20 @@
 namespace lamina::infer {
 
 struct DecodeSpeed {
-  double seconds_per_step = 0;  ///< time of one step of all rows; the best round
+  double seconds_per_step = 0;  ///< time of one step of all rows, in the best round
   double tokens_per_second = 0;
-  double bytes_per_step = 0;  ///< bytes read and written by the first step, as reported by the operators
+  double bytes_per_step = 0;  ///< bytes that the operators of the first step read and write, as they report it
 };
 
 struct DecodeSpeedOptions {
   int64_t batch = 1;
-  int64_t context = 1;   ///< tokens in each row's cache before the first step
-  int64_t tokens = 128;  ///< steps
-  int rounds = 3;        ///< after a warm-up round; the best one counts
+  int64_t context = 1;   ///< number of cached tokens per row before the first step
+  int64_t tokens = 128;  ///< number of steps
+  int rounds = 3;        ///< number of rounds after a warm-up round; the best one counts
   std::optional<DType> cache_dtype;
 };
 
-/// Measures greedy decoding with a full cache: every row starts after `context` tokens.
+/// Measures greedy decoding. Every row starts with `context` tokens in its cache.
 DecodeSpeed measure_decode(nn::Model& model, const DecodeSpeedOptions& options);
 
 struct PrefillSpeed {
@@ -28,13 +28,13 @@ struct PrefillSpeed {
 
 struct PrefillSpeedOptions {
   int64_t prompts = 1;
-  int64_t length = 512;        ///< of each prompt
-  int64_t step_tokens = 8192;  ///< new tokens in a step; prompts are packed into it, and longer ones cut into chunks
+  int64_t length = 512;        ///< tokens of each prompt
+  int64_t step_tokens = 8192;  ///< new tokens per step; a step packs several prompts, or a chunk of a longer one
   int rounds = 3;
   std::optional<DType> cache_dtype;
 };
 
-/// Measures reading prompts, up to the first sampled token of each.
+/// Measures reading prompts, up to and including the first sampled token of each.
 PrefillSpeed measure_prefill(nn::Model& model, const PrefillSpeedOptions& options);
 
 }  // namespace lamina::infer

@@ -224,7 +224,7 @@ std::vector<std::vector<float>> embed_together(nn::Model& model, std::span<const
 
 std::string npy_of(const std::vector<std::vector<float>>& vectors, int64_t width) {
   std::string header = str("{'descr': '<f4', 'fortran_order': False, 'shape': (", vectors.size(), ", ", width, "), }");
-  constexpr size_t kPrelude = 10;  // magic, version, length of the header
+  constexpr size_t kPrelude = 10;  // magic (6 bytes), version (2), header length (2)
   header.append(63 - (kPrelude + header.size()) % 64, ' ');
   header += '\n';
   std::string file("\x93NUMPY\x01\x00", 8);

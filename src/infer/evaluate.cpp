@@ -10,7 +10,7 @@
 namespace lamina::infer {
 namespace {
 
-/// Number of positions whose logits are in memory at a time.
+/// Number of positions whose logits are in memory at once.
 constexpr int64_t kRowsAtOnce = 256;
 /// Maximum number of tokens in a batch of windows.
 constexpr int64_t kBatchTokens = 2048;
@@ -26,7 +26,7 @@ std::vector<Window> windows_of(int64_t tokens, int64_t context, int64_t stride) 
   return windows;
 }
 
-/// Adds up the losses of batches.
+/// Sums up the losses of batches of windows.
 class Evaluator {
  public:
   Evaluator(nn::Model& model, const EvaluateOptions& options) : model_(model), knn_(options.knn.get()) {
@@ -92,7 +92,8 @@ void check(std::span<const text::TokenId> ids, int64_t vocab, int64_t context, i
   }
 }
 
-/// Neighbours [windows, chunks, neighbours, length] of windows of `length` tokens; undefined if no chunk is complete.
+/// Neighbours of the chunks in windows of `length` tokens: [windows, chunks, neighbours, length]. Undefined if no chunk
+/// is complete.
 Tensor neighbours_of(const nn::Model& model, std::span<const text::TokenId> ids, std::span<const Window> windows,
                      const NeighboursOf& find) {
   LAMINA_CHECK(model.spec().retrieval, "evaluate: neighbours for an architecture without retrieval; leave them out");

@@ -9,9 +9,9 @@
 namespace lamina::infer {
 namespace {
 
-constexpr int64_t kWholeBytes = int64_t{1} << 20;  ///< tensors up to this size are read whole
+constexpr int64_t kWholeBytes = int64_t{1} << 20;  ///< tensors up to this size are hashed completely
 constexpr int64_t kSampleBytes = int64_t{64} << 10;
-constexpr int64_t kSamples = 16;  ///< per larger tensor
+constexpr int64_t kSamples = 16;  ///< number of samples per larger tensor
 
 uint32_t add_text(const std::string& text, uint32_t before) { return crc32c(text.data(), text.size(), before); }
 
@@ -31,7 +31,7 @@ uint32_t add_tensor(const std::string& name, const Tensor& tensor, uint32_t befo
   const int64_t rows = tensor.rank() > 0 ? tensor.dim(0) : 1;
   const auto bytes = tensor.numel() * static_cast<int64_t>(size_of(tensor.dtype()));
   if (bytes <= kWholeBytes || rows < kSamples) return add_bytes(tensor, crc);
-  // Whole rows, so that a view of a packed tensor needs no copy of the rest.
+  // Sample whole rows, so that a view of a packed tensor needs no copy.
   const int64_t count = std::min(rows / kSamples, std::max<int64_t>(1, kSampleBytes * rows / bytes));
   uint32_t sum = crc;
   for (int64_t i = 0; i < kSamples; ++i)

@@ -12,7 +12,7 @@ namespace {
 
 using text::TokenId;
 
-/// Rows that generate() computes at once.
+/// Maximum number of rows that generate() computes at once.
 constexpr int64_t kMaxRows = 256;
 
 void check_prompt(std::span<const TokenId> ids, size_t index, int64_t vocab, int64_t context) {
@@ -57,13 +57,13 @@ Request request_of(std::vector<TokenId> prompt, const GenerateOptions& options, 
   request.softcap = options.logit_cap;
   request.stream = stream;
   request.mask = options.mask;
-  // An id outside the model's vocabulary is never sampled.
+  // Ids outside the model's vocabulary are never sampled, so they cannot stop an answer.
   std::copy_if(options.stop_tokens.begin(), options.stop_tokens.end(), std::back_inserter(request.stop_tokens),
                [&](TokenId id) { return id >= 0 && id < vocab; });
   return request;
 }
 
-/// Collects an answer. Tokens after the one at which on_token returned false are dropped.
+/// A listener that collects an answer. Drops tokens after the one for which on_token returned false.
 Listener collect_into(Generation& answer, size_t row, const OnToken& on_token) {
   return [&answer, row, &on_token, asked = false](const Update& update) mutable {
     for (const ScoredToken& token : update.tokens) {
@@ -76,10 +76,10 @@ Listener collect_into(Generation& answer, size_t row, const OnToken& on_token) {
   };
 }
 
-/// Logits [vocab] of the token after `ids`.
+/// Returns the logits [vocab] of the token after `ids`.
 using NextLogits = std::function<std::vector<float>(const std::vector<TokenId>& ids)>;
 
-/// From a forward over all tokens, for every token.
+/// Computes the logits with a forward pass over all tokens, for every new token.
 NextLogits logits_without_cache(nn::Model& model, double cap) {
   return [&model, cap](const std::vector<TokenId>& ids) {
     const auto length = static_cast<int64_t>(ids.size());
@@ -91,7 +91,7 @@ NextLogits logits_without_cache(nn::Model& model, double cap) {
   };
 }
 
-/// Interpolated with the neighbours of the last state.
+/// Interpolates the logits with the neighbours of the last hidden state (kNN-LM).
 NextLogits logits_with_neighbors(nn::Model& model, const GenerateOptions& options, int64_t capacity) {
   auto cache = std::make_shared<nn::ModelCache>(model.make_cache(1, capacity, options.cache_dtype));
   return [&model, cache, knn = options.knn, cap = options.logit_cap,
@@ -109,7 +109,8 @@ NextLogits logits_with_neighbors(nn::Model& model, const GenerateOptions& option
   };
 }
 
-/// Neighbours [1, chunks, neighbours, length] of the chunks that end in tokens [begin, ids.size()); undefined: none do.
+/// Neighbours of the chunks that end in tokens [begin, ids.size()): [1, chunks, neighbours, length]. Undefined if none
+/// end there.
 Tensor neighbours_from(const nn::Model& model, const std::vector<TokenId>& ids, size_t begin,
                        const NeighboursOf& find) {
   const arch::Retrieval& retrieval = *model.spec().retrieval;
@@ -126,7 +127,7 @@ Tensor neighbours_from(const nn::Model& model, const std::vector<TokenId>& ids, 
                       model.device());
 }
 
-/// Logits of a model with retrieval.
+/// Computes the logits of a model with retrieval.
 NextLogits logits_with_retrieval(nn::Model& model, const GenerateOptions& options, int64_t capacity) {
   const auto last_of = [cap = options.logit_cap](const Tensor& logits) {
     std::vector<float> last = logits.slice(1, logits.dim(1) - 1, 1).to(DType::f32).to_vector<float>();
@@ -156,8 +157,8 @@ NextLogits logits_with_retrieval(nn::Model& model, const GenerateOptions& option
   };
 }
 
-/// Logits of an encoder–decoder. The encoder and the keys and values of its output are computed once, with the first
-/// token.
+/// Computes the logits of an encoder–decoder model. The encoder, and the keys and values of its output, are computed
+/// once, with the first token.
 NextLogits logits_from_source(nn::Model& model, const std::vector<TokenId>& source, const GenerateOptions& options,
                               int64_t capacity) {
   const auto tensor = [&model](auto begin, auto end) {

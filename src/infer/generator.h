@@ -14,30 +14,30 @@ namespace lamina::infer {
 
 class KnnLm;
 
-/// How answers are generated.
+/// Options of generate().
 struct GenerateOptions {
-  int64_t max_tokens = 256;                ///< per row
+  int64_t max_tokens = 256;                ///< limit per row
   SamplerOptions sampler;                  ///< how the next token is chosen
   double logit_cap = 0;                    ///< soft-cap of the final logits, cap · tanh(logit / cap); 0: none
-  std::vector<text::TokenId> stop_tokens;  ///< end a row; not part of its answer
-  /// Maximum number of tokens of prompt and answer together; 0: the architecture's context.
+  std::vector<text::TokenId> stop_tokens;  ///< end a row; they are not part of the answer
+  /// Maximum length of prompt and answer together. 0: the architecture's context.
   int64_t context = 0;
-  /// Whether to use a KV cache. Without it, each token takes a forward over all tokens before it (for comparison).
+  /// Whether to use a KV cache. Without it, each token needs a forward pass over all tokens before it (for comparison).
   bool cache = true;
-  /// Type of the KV cache; default: the weights' type. Ignored by Session, which sets its own.
+  /// Data type of the KV cache. Default: the type of the weights. A Session sets its own and ignores this.
   std::optional<DType> cache_dtype;
   /// Speculative decoding: a smaller model with the same tokenizer, which must outlive the call. Null: prompt lookup.
-  /// The answers are the same. Ignored by Session, which sets its own.
+  /// The answers do not change. A Session sets its own and ignores this.
   nn::Model* draft_model = nullptr;
-  /// Maximum number of tokens drafted at once, as EngineOptions::draft_tokens.
+  /// Maximum number of tokens drafted at once; see EngineOptions::draft_tokens.
   int64_t draft_tokens = 0;
-  /// Limits the tokens of every answer (grammar_mask); empty: no limits. Needs the KV cache.
+  /// Restricts the tokens of every answer (grammar_mask). Null: no restriction. Needs the KV cache.
   std::shared_ptr<const TokenMask> mask;
-  /// Neighbours to interpolate predictions with (infer/knn.h); null: none. Rows are then computed one after the other.
-  /// Not together with `mask`, `draft_tokens` or `draft_model`, and not in a Session.
+  /// Neighbours with which predictions are interpolated (infer/knn.h). Null: none. Rows are then computed one after the
+  /// other. Excludes `mask`, `draft_tokens`, `draft_model`, and use in a Session.
   std::shared_ptr<const KnnLm> knn;
-  /// Finds the neighbours of each chunk when it is complete, for a model with retrieval; empty: it generates as a plain
-  /// decoder. Rows are then computed one after the other. Excludes the same options as `knn`, and `knn`.
+  /// Finds the neighbours of each complete chunk, for a model with retrieval. Empty: the model generates like a plain
+  /// decoder. Rows are then computed one after the other. Excludes `knn` and everything that `knn` excludes.
   NeighboursOf neighbours;
 };
 
@@ -47,34 +47,34 @@ struct Generation {
   Finish finish = Finish::max_tokens;  ///< why it ended
 };
 
-/// Called with each sampled token. Returning false ends that row after this token.
+/// Called with each sampled token. Returning false ends the row after this token.
 using OnToken = std::function<bool(size_t row, text::TokenId id)>;
 
-/// Continues every prompt, many at once (infer::Engine): prompts are computed in packed chunks, prompts with a common
-/// beginning share it, and rows that end make room. Row i samples from random stream i of the seed (seed_of_stream), so
-/// its answer does not depend on the other rows (except for rounding in matrix products). Throws Error if a prompt is
-/// empty, has a token outside the vocabulary, or leaves no room in the context.
+/// Continues many prompts at once (infer::Engine): prompts are computed in packed chunks, a common beginning is
+/// computed once, and rows that end make room for others. Row i samples from random stream i of the seed
+/// (seed_of_stream), so its answer does not depend on the other rows, except for rounding in matrix products. Throws an
+/// Error if a prompt is empty, has a token outside the vocabulary, or leaves no room in the context.
 ///
-/// An encoder–decoder reads each prompt with its encoder, once, and its answer follows the decoder's start token. The
-/// context then limits prompt and answer apart. Its rows are computed one after the other; not with `mask`, `knn` or
-/// `draft_tokens`.
+/// An encoder–decoder model reads each prompt once with its encoder, and the answer follows the decoder's start token.
+/// The context then limits prompt and answer separately. Its rows are computed one after the other. Excludes `mask`,
+/// `knn` and `draft_tokens`.
 std::vector<Generation> generate(nn::Model& model, const std::vector<std::vector<text::TokenId>>& prompts,
                                  const GenerateOptions& options, const OnToken& on_token = {});
 
 /// A conversation that keeps its KV cache between turns.
 class Session {
  public:
-  /// `context` 0: the architecture's. `cache_dtype`, `draft_tokens` and `draft_model` as in GenerateOptions; the models
-  /// must outlive the session.
+  /// `context` 0: the architecture's context. See GenerateOptions for `cache_dtype`, `draft_tokens` and `draft_model`.
+  /// The models must outlive the session.
   explicit Session(nn::Model& model, int64_t context = 0, std::optional<DType> cache_dtype = {},
                    int64_t draft_tokens = 0, nn::Model* draft_model = nullptr);
   ~Session();
 
-  /// Appends `ids` to the conversation and generates the answer.
+  /// Appends `ids` to the conversation and generates an answer.
   Generation turn(std::span<const text::TokenId> ids, const GenerateOptions& options, const OnToken& on_token = {});
   /// Number of tokens so far, including answers.
   int64_t length() const { return static_cast<int64_t>(ids_.size()); }
-  int64_t context() const { return context_; }  ///< most tokens that fit
+  int64_t context() const { return context_; }  ///< maximum number of tokens
   void clear();                                 ///< starts a new conversation
 
  private:

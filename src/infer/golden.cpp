@@ -23,7 +23,7 @@ double largest(const std::vector<double>& values) {
   return most;
 }
 
-/// NaN on either side counts as an infinite difference.
+/// Compares two tensors. NaN on either side counts as an infinite difference.
 Comparison compare(const std::string& name, const Tensor& ours, const Tensor& golden, double tolerance,
                    double least_magnitude = 0.0) {
   Comparison result{name, 0, 0, tolerance, {}};
@@ -42,7 +42,7 @@ Comparison compare(const std::string& name, const Tensor& ours, const Tensor& go
   return result;
 }
 
-/// Tokens of each row of a mask [batch, seq].
+/// Number of tokens in each row of a mask [batch, seq].
 std::vector<int64_t> lengths_of(const Tensor& mask, const Tensor& ids) {
   LAMINA_CHECK(mask.shape() == ids.shape() && ids.rank() == 2, "attention_mask of the golden file is ", mask.shape(),
                ", input_ids ", ids.shape(), "; expected one number for each token");
@@ -62,7 +62,7 @@ std::vector<int64_t> lengths_of(const Tensor& mask, const Tensor& ids) {
   return lengths;
 }
 
-/// The values of a golden tensor [batch, seq, ...], with 0 for padding as a model returns it.
+/// The values of a golden tensor [batch, seq, ...] with padding set to 0, as a model returns them.
 Tensor without_padding(const Tensor& golden, const std::vector<int64_t>& lengths) {
   if (lengths.empty() || golden.rank() < 2 || golden.dim(0) != static_cast<int64_t>(lengths.size())) return golden;
   Tensor values = golden.clone();
@@ -73,7 +73,7 @@ Tensor without_padding(const Tensor& golden, const std::vector<int64_t>& lengths
   return values;
 }
 
-/// The next token of each position; the last position has no target.
+/// The next token at each position. The last position has no target.
 Tensor targets_of(const Tensor& ids) {
   const int64_t seq = ids.rank() == 2 ? ids.dim(1) : 0;
   LAMINA_CHECK(seq >= 2, "input_ids of the golden file is ", ids.shape(),
@@ -110,9 +110,9 @@ bool has_gradients(const io::SafetensorsFile& golden) {
                      [](const std::string& name) { return name.starts_with(kGradient); });
 }
 
-/// Model inputs of a golden file.
+/// The model inputs in a golden file.
 struct GoldenInputs {
-  Tensor ids;  ///< of the decoder, if there is an encoder
+  Tensor ids;  ///< input of the decoder, if there is an encoder
   Tensor targets;
   nn::RunOptions run;
 };
@@ -178,13 +178,13 @@ Comparison compare_greedy(nn::Model& model, const io::SafetensorsFile& golden, d
                  expected[i], "; the model has ", logits.size());
     const double ahead = logits[static_cast<size_t>(token)] - logits[static_cast<size_t>(expected[i])];
     if (token != expected[i] && !(ahead <= tie * largest(logits))) ++different;
-    // Continue with the golden token, so that one wrong token counts once.
+    // Continue with the golden token, so that a wrong token counts only once.
     ids = Tensor::from(std::vector<int64_t>{expected[i]}, {1, 1}, prompt.device());
   }
   return {kGreedy, different, different, 0, {}};
 }
 
-/// Shifts a model's parameters by the largest bf16 rounding error, until destruction.
+/// Shifts a model's parameters by the largest bf16 rounding error. The destructor restores them.
 class MovedParameters {
  public:
   MovedParameters(nn::Model& model, std::mt19937_64& random) : parameters_(model.named_parameters()) {
@@ -207,7 +207,7 @@ class MovedParameters {
   std::vector<Tensor> before_;
 };
 
-/// Encoder output, logits, loss and gradients, as far as the golden file has them.
+/// Compares encoder output, logits, loss and gradients, if the golden file has them.
 void compare_forward(nn::Model& model, const io::SafetensorsFile& golden, const NameGradients& name_gradients,
                      const GoldenOptions& options, std::vector<Comparison>& list) {
   GoldenInputs inputs = inputs_of(model, golden);
@@ -260,7 +260,7 @@ std::vector<Comparison> compare_with_golden(nn::Model& model, const io::Safetens
 
 GoldenOptions bf16_tolerances(nn::Model& model, const io::SafetensorsFile& golden,
                               const NameGradients& name_gradients) {
-  // Rounding may change the choice of experts, which has a large effect. More trials cover this case.
+  // Rounding may change the choice of experts, which has a large effect. More trials are needed to cover this case.
   const arch::ParameterCount count = arch::count_parameters(model.spec());
   const int ways = count.active < count.total ? 32 : 4;
   constexpr GoldenOptions kNone{.logits_tolerance = 0, .gradient_tolerance = 0, .smallest_share = 1e-2};
@@ -274,7 +274,7 @@ GoldenOptions bf16_tolerances(nn::Model& model, const io::SafetensorsFile& golde
       tolerance = std::max(tolerance, 2 * row.relative);
     }
   }
-  options.tie = 2 * options.logits_tolerance;  // both logits may deviate
+  options.tie = 2 * options.logits_tolerance;  // both models' logits may deviate
   return options;
 }
 

@@ -3,7 +3,7 @@
 namespace lamina::infer {
 namespace {
 
-/// A position in a text under a grammar.
+/// The position in a text that a grammar constrains.
 class GrammarMask final : public TokenMask {
  public:
   GrammarMask(text::GrammarState state, const text::Tokenizer& tokenizer)

@@ -7,8 +7,8 @@
 
 namespace lamina::infer {
 
-/// The start of a text under `grammar`, as the engine's limit on tokens (Request::mask). `tokenizer` encodes forced
-/// text and must outlive the mask.
+/// The token mask for a text under `grammar`, at its start (for Request::mask). `tokenizer` encodes forced text; it
+/// must outlive the mask.
 std::shared_ptr<const TokenMask> grammar_mask(std::shared_ptr<text::TokenGrammar> grammar,
                                               const text::Tokenizer& tokenizer);
 

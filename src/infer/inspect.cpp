@@ -11,7 +11,7 @@
 namespace lamina::infer {
 namespace {
 
-/// Tokens whose logits are in memory at a time.
+/// Number of tokens whose logits are in memory at once.
 constexpr int64_t kLogitRows = 64;
 
 class Recorder final : public nn::ForwardObserver {
@@ -103,7 +103,7 @@ Prediction describe(std::span<const float> logprobs, const InspectOptions& optio
     prediction.entropy -= p * logprobs[i];
     if (!other.empty()) prediction.kl += p * (double{logprobs[i]} - other[i]);
   }
-  prediction.kl = std::max(prediction.kl, 0.0);  // rounding of two equal distributions
+  prediction.kl = std::max(prediction.kl, 0.0);  // rounding can make the divergence of two equal distributions negative
   std::vector<text::TokenId> order(logprobs.size());
   std::iota(order.begin(), order.end(), 0);
   const auto top = std::min<size_t>(static_cast<size_t>(options.top), order.size());

@@ -72,7 +72,7 @@ double KnnLm::Prediction::probability(text::TokenId token) const {
 std::vector<KnnLm::Prediction> KnnLm::predict(std::span<const float> states, const Threads& threads) const {
   std::vector<Prediction> predictions;
   for (const auto& neighbors : store_->search(states, options_.neighbors, options_.beam, threads)) {
-    const double nearest = neighbors[0].score;  // minus the distance
+    const double nearest = neighbors[0].score;  // score is the negative distance
     Prediction prediction{options_.lambda, {}};
     if (options_.by_distance) prediction.lambda *= std::exp(nearest / options_.temperature);
     std::map<text::TokenId, double> sums;

@@ -12,7 +12,7 @@
 namespace lamina::infer {
 namespace {
 
-/// Adds the numbers of a JSON number or of a list of numbers.
+/// Appends the integers in a JSON number or list of numbers.
 void add_numbers(const std::string& json, std::vector<text::TokenId>& ids) {
   for (size_t i = 0; i < json.size();) {
     if (std::isdigit(static_cast<unsigned char>(json[i])) == 0) {
@@ -32,7 +32,7 @@ std::vector<text::TokenId> stop_tokens(const io::Checkpoint& checkpoint, const t
   }
   if (tokenizer != nullptr) {
     if (tokenizer->eos()) ids.push_back(*tokenizer->eos());
-    // BOS starts a new text, so it ends this one. An encoder–decoder may begin its answer with it.
+    // BOS starts a new text, so it ends this one. But an encoder–decoder model may begin its answer with it.
     if (tokenizer->bos() && !checkpoint.spec.encoder) ids.push_back(*tokenizer->bos());
   }
   std::sort(ids.begin(), ids.end());
@@ -40,7 +40,8 @@ std::vector<text::TokenId> stop_tokens(const io::Checkpoint& checkpoint, const t
   return ids;
 }
 
-/// This rank's part of a tensor. Divided rows stay in the mapped file; several sections of rows are copied together.
+/// This rank's part of a tensor. A row range stays a view of the mapped file; sections of rows are copied into one
+/// tensor.
 Tensor own_part(const arch::Shard& shard, const Tensor& whole) {
   if (shard.sections.empty()) return whole.slice(shard.axis, shard.begin, shard.count).contiguous();
   Shape shape = whole.shape();
@@ -89,7 +90,7 @@ nn::StateDict own_tensors(const nn::Model& model, const nn::StateDict& whole) {
   for (const auto& [name, tensor] : whole) {
     const auto found = model.shards().find(name);
     if (found == model.shards().end()) {
-      own.push_back({name, tensor});  // adopt_state_dict reports it
+      own.push_back({name, tensor});  // adopt_state_dict will report the unknown name
       continue;
     }
     const Shape expected{std::span<const int64_t>(found->second.whole_shape)};
@@ -116,7 +117,7 @@ LoadedModel load_model(const std::string& path, const Device& device, const Load
                  loaded.tokenizer->vocab_size(), " tokens, the model ", loaded.path, " has ",
                  checkpoint.spec.vocab_size, "; give the tokenizer that the model was trained with");
   }
-  if (options.fingerprint) {  // of the whole model, of which this rank may hold shards
+  if (options.fingerprint) {  // of the whole model, even if this rank holds only shards
     const nn::StateDict whole = options.parallel ? in_order_of_model(checkpoint) : loaded.model->state_dict();
     loaded.fingerprint = model_fingerprint(checkpoint.spec, whole, loaded.tokenizer.get(), options.weights);
   }

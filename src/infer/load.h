@@ -14,31 +14,34 @@ namespace lamina::infer {
 
 /// A model ready for inference.
 struct LoadedModel {
-  std::string path;                            ///< of the weights; the folder of a run is resolved to its checkpoint
+  /// Path of the weights; for the folder of a run, the path of its checkpoint.
+  std::string path;
   std::unique_ptr<nn::Model> model;            ///< never null
   std::unique_ptr<text::Tokenizer> tokenizer;  ///< null if none was found
-  std::string tokenizer_path;                  ///< its file or folder
+  std::string tokenizer_path;                  ///< file or folder of the tokenizer
   std::vector<text::TokenId> stop_tokens;      ///< tokens that end a text, from the tokenizer and the checkpoint
   std::string fingerprint;                     ///< see model_fingerprint; empty unless asked for
   /// How texts become vectors, if the model says so: by the files of sentence-transformers or by spec().pooling.
   std::optional<io::VectorRecipe> vectors;
 };
 
-/// How a model is loaded.
+/// Options of load_model().
 struct LoadOptions {
-  std::string tokenizer;      ///< a file or folder; empty: search beside the weights
-  nn::WeightFormats weights;  ///< formats to convert the projections to; default: as stored
-  bool fingerprint = false;   ///< compute LoadedModel::fingerprint
-  /// Ranks that hold the model together; each loads its shards. Null: this process loads all of it.
+  std::string tokenizer;      ///< a file or folder; empty: search next to the weights
+  nn::WeightFormats weights;  ///< formats to which the projections are converted; default: as stored
+  bool fingerprint = false;   ///< whether to compute LoadedModel::fingerprint
+  /// The tensor-parallel ranks that hold the model together; each loads its shards. Null: this process loads the whole
+  /// model.
   std::shared_ptr<const nn::TensorParallel> parallel = nullptr;
 };
 
 /// Loads a model in any format of io::read_model, or from the folder of a training run (`best`, else `last`). Weights
-/// remain in the mapped file unless their format changes. The tokenizer is searched in the model's folder, or beside a
-/// model that is one file.
+/// stay in the mapped file unless their format changes. The tokenizer is searched in the model's folder or, if the
+/// model is a single file, next to it.
 LoadedModel load_model(const std::string& path, const Device& device, const LoadOptions& options = {});
 
-/// What this rank holds of the tensors of a whole model, for Module::adopt_state_dict. Without other ranks all of them.
+/// The part of the whole model's tensors that this rank holds, for Module::adopt_state_dict. All tensors if there is
+/// only one rank.
 nn::StateDict own_tensors(const nn::Model& model, const nn::StateDict& whole);
 
 /// LoadedModel::vectors, or the mean of the hidden states.
@@ -48,15 +51,15 @@ io::VectorRecipe vector_recipe(const LoadedModel& model);
 /// have a vocabulary of the same size.
 void check_draft(const LoadedModel& target, const LoadedModel& draft);
 
-/// Returns the tokenizer. If there is none, throws an Error that says what to give.
+/// Returns the tokenizer. If the model has none, throws an Error that says how to provide one.
 const text::Tokenizer& require_tokenizer(const LoadedModel& model);
 
-/// The ids of `text` as the source of an encoder–decoder: between the BOS and EOS tokens that the tokenizer has.
-/// Special tokens written in the text, such as sentinels, become their ids. `unknown` as in text::Tokenizer::encode.
+/// The token ids of `text` as the source of an encoder–decoder model, surrounded by the tokenizer's BOS and EOS, if it
+/// has them. Special tokens in the text, such as sentinels, become their ids. `unknown`: see text::Tokenizer::encode.
 std::vector<text::TokenId> source_ids(const text::Tokenizer& tokenizer, const std::string& text,
                                       text::UnknownCharacters* unknown = nullptr);
 
-/// The ids of `text`, after the BOS token if the tokenizer has one. `unknown` as in text::Tokenizer::encode.
+/// The token ids of `text`, after BOS if the tokenizer has one. `unknown`: see text::Tokenizer::encode.
 std::vector<text::TokenId> prompt_ids(const text::Tokenizer& tokenizer, const std::string& text,
                                       text::UnknownCharacters* unknown = nullptr);
 

@@ -32,7 +32,7 @@ void check_number(float logit, size_t token) {
                " is not a number; the model's weights are broken, or its type overflows");
 }
 
-/// Greedy sampling: equals candidates() at temperature 0, without allocating the list.
+/// Greedy sampling: the same token as candidates() at temperature 0, without allocating a list.
 text::TokenId first_of_largest(std::span<const float> logits) {
   LAMINA_CHECK(!logits.empty(), kNoLogits);
   size_t best = 0;

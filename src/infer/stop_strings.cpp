@@ -23,7 +23,7 @@ std::string StopStrings::push(std::string_view text) {
     held_.resize(first);
     return std::exchange(held_, {});
   }
-  // Hold back the longest suffix that is a prefix of a stop string.
+  // Hold back the longest suffix that may be the beginning of a stop string.
   size_t keep = 0;
   for (const std::string& stop : stops_) {
     for (size_t length = std::min(stop.size() - 1, held_.size()); length > keep; --length) {

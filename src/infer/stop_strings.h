@@ -6,18 +6,18 @@
 
 namespace lamina::infer {
 
-/// Passes text through, in pieces of any size, up to the first stop string. Text that could begin a stop string is held
-/// back, so that no part of a stop string is ever shown.
+/// Passes text through, in pieces of any size, up to the first stop string. Holds back text that may be the beginning
+/// of a stop string, so that no part of a stop string is ever shown.
 class StopStrings {
  public:
   /// An empty stop string is an Error.
   explicit StopStrings(std::vector<std::string> stops = {});
 
-  /// Adds text and returns the text that may be shown now.
+  /// Adds text. Returns the text that may be shown now.
   std::string push(std::string_view text);
-  /// Ends the text and returns what was held back.
+  /// Ends the text. Returns the text that was held back.
   std::string finish();
-  /// Whether a stop string was found. Nothing after it is shown.
+  /// Whether a stop string was found. No text after it is shown.
   bool stopped() const { return stopped_; }
 
  private:

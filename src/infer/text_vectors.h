@@ -17,7 +17,7 @@ search::Embedder text_embedder(const LoadedModel& model, TextRole role);
 LoadedModel load_embedder(const search::VectorSettings& settings, const std::string& given, const Device& device,
                           const std::string& option);
 
-/// Settings for an index with vectors of this model.
+/// The settings of an index whose vectors come from this model.
 search::VectorSettings vector_settings(const LoadedModel& model, const std::string& path);
 
 /// Throws Error if `model` is not the model that made the vectors of an index. `option` gives that model.

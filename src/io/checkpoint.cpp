@@ -25,7 +25,7 @@ bool comes_first(const arch::Weight& weight) {
   return weight.name.starts_with("embedding.") || weight.name.starts_with("position.");
 }
 
-/// Contents of a folder in Lamina's own layout.
+/// Contents of a checkpoint folder in Lamina's own format.
 struct Stored {
   NamedTensors tensors;
   Metadata metadata;
@@ -104,7 +104,7 @@ Checkpoint read_native(const std::string& folder, const Device& device) {
   std::map<std::string, Tensor> given = by_name(stored.tensors);
   for (const WeightSlot& slot : weight_slots(checkpoint.spec)) {
     const auto found = given.find(slot.name);
-    if (found == given.end()) continue;  // check_weights reports it
+    if (found == given.end()) continue;  // check_weights reports the missing tensor
     checkpoint.tensors.push_back({found->first, found->second});
     given.erase(found);
   }

@@ -50,7 +50,7 @@ bool holds_our_weights(const fs::path& file) {
   }
 }
 
-/// Sorted, so that messages do not depend on the file system.
+/// The entries of a folder, sorted, so that messages do not depend on the file system.
 std::set<fs::path> entries_of(const fs::path& folder) {
   std::set<fs::path> entries;
   std::error_code error;
@@ -61,7 +61,7 @@ std::set<fs::path> entries_of(const fs::path& folder) {
   return entries;
 }
 
-/// The first file that is not part of a checkpoint of this program; empty if there is none.
+/// The first file that is not part of a checkpoint of this program. Empty if there is none.
 std::string first_foreign_file(const std::set<fs::path>& entries) {
   bool ours = false;
   for (const fs::path& entry : entries) {
@@ -74,7 +74,7 @@ std::string first_foreign_file(const std::set<fs::path>& entries) {
   return ours ? "" : entries.begin()->filename().string();
 }
 
-/// Checks the target and resolves links: replacing a link to a folder replaces the folder.
+/// Checks the target and resolves links: replacing a link to a folder means replacing that folder.
 std::string checked_target(const std::string& target, bool replace) {
   CheckpointFolder::check_target(target, replace);
   std::error_code error;
@@ -107,7 +107,7 @@ CheckpointFolder::CheckpointFolder(const std::string& target, bool replace)
     : target_(checked_target(target, replace)), replace_(replace), folder_(target_, replace) {}
 
 void CheckpointFolder::publish() {
-  check_target(target_, replace_);  // files may have been added while the weights were written
+  check_target(target_, replace_);  // check again: files may have been added while the weights were written
   folder_.publish();
 }
 

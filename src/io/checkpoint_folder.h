@@ -7,28 +7,28 @@
 
 namespace lamina::io {
 
-/// Called with the folder before it becomes visible, to add files.
+/// Called with the folder's path before the folder becomes visible, to add files.
 using AddFiles = std::function<void(const std::string& folder)>;
 
 /// Metadata key, with the value "lamina", that marks Hugging Face weights written by this program.
 inline constexpr const char* kWrittenBy = "written_by";
 
-/// Whether `name` is a file that accompanies the weights: a tokenizer in any format, chat template or generation
-/// settings. Conversion copies these.
+/// Whether `name` is a file that accompanies weights: a tokenizer in any format, a chat template, or generation
+/// settings. Conversion copies these files.
 bool is_companion_file(const std::string& name);
 
-/// A folder to which a checkpoint is written atomically (NewFolder). It replaces only checkpoints that this program
-/// wrote: folders that hold only marked weights, configuration and companion files.
+/// A folder that a checkpoint is written to, atomically (NewFolder). It replaces only checkpoints that this program
+/// wrote: folders that hold nothing but marked weights, configuration and companion files.
 class CheckpointFolder {
  public:
-  /// Throws Error if check_target rejects `target`.
+  /// Throws an Error if check_target() rejects `target`.
   CheckpointFolder(const std::string& target, bool replace);
 
   std::string path(const std::string& file) const { return folder_.path(file); }
   void publish();
 
-  /// Throws Error unless `target` is absent, an empty folder or, with `replace`, a checkpoint of this program. The
-  /// message names the first file that is not part of one.
+  /// Throws an Error unless `target` does not exist, is an empty folder, or (with `replace`) is a checkpoint of this
+  /// program. The message names the first file that is not part of one.
   static void check_target(const std::string& target, bool replace);
 
  private:

@@ -11,7 +11,7 @@ namespace lamina::io {
 namespace {
 
 constexpr size_t kHeaderBytes = 28;
-/// Magic number of the newer formats, which have versions and quantized weights.
+/// Magic number of the newer formats, which have versions and quantized weights. They are not supported.
 constexpr int32_t kNewerMagic = 0x616b3432;
 
 struct Header {
@@ -40,7 +40,7 @@ arch::ArchSpec spec_of(const Header& header, const std::string& path) {
   return arch::resolve(spec, path);
 }
 
-/// Reads consecutive tensors from the file.
+/// Reads tensors from the file, one after another.
 class Weights {
  public:
   Weights(MappedFile file, std::string path, const Device& device)

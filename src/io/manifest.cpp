@@ -17,9 +17,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kVersion = 1;
-constexpr int64_t kLargestTensor = int64_t{1} << 56;  // elements; bytes then fit int64
+constexpr int64_t kLargestTensor = int64_t{1} << 56;  // in elements; the bytes of a tensor then fit int64
 
-/// Reads values of the manifest; messages name the file and the place in it.
+/// Reads values of the manifest. Messages name the file and the position in it.
 class ManifestReader {
  public:
   explicit ManifestReader(const std::string& path) : path_(path) {}

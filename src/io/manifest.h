@@ -10,12 +10,12 @@
 
 namespace lamina::io {
 
-inline constexpr const char* kManifest = "manifest.json";        ///< its name in a checkpoint's folder
-inline constexpr const char* kModelGroup = "model";              ///< the weights
-inline constexpr const char* kTrainingGroup = "training";        ///< optimizer state and averages
+inline constexpr const char* kManifest = "manifest.json";        ///< name of the manifest in a checkpoint's folder
+inline constexpr const char* kModelGroup = "model";              ///< group of the weights
+inline constexpr const char* kTrainingGroup = "training";        ///< group of the optimizer state and the averages
 inline constexpr const char* kShardedFormat = "lamina-sharded";  ///< value of the key `format`
 
-/// A tensor as one device would hold it.
+/// Type and shape of a whole tensor, as a single device would hold it.
 struct WholeTensor {
   DType dtype = DType::f32;
   Shape shape;
@@ -24,8 +24,8 @@ struct WholeTensor {
 
 /// A file with pieces of tensors.
 struct ShardFile {
-  std::string name;     ///< in the checkpoint's folder
-  uint64_t bytes = 0;   ///< its size
+  std::string name;     ///< name in the checkpoint's folder
+  uint64_t bytes = 0;   ///< size of the file
   uint32_t crc32c = 0;  ///< checksum of all its bytes
   bool operator==(const ShardFile&) const = default;
 };
@@ -37,21 +37,21 @@ struct ShardGroup {
   bool operator==(const ShardGroup&) const = default;
 };
 
-/// The index of a sharded checkpoint. It is written after every other file, so it exists only if they are complete.
+/// The index of a sharded checkpoint. It is written after all other files, so if it exists, they are complete.
 struct Manifest {
   int64_t step = 0;                          ///< completed updates
-  std::map<std::string, int64_t> layout;     ///< of the run that wrote it; for people, readers do not need it
+  std::map<std::string, int64_t> layout;     ///< layout of the run that wrote it; information for people only
   std::map<std::string, ShardGroup> groups;  ///< by name: kModelGroup, kTrainingGroup
   bool operator==(const Manifest&) const = default;
 
-  /// Throws Error if there is no such group. `path` names the manifest in the message.
+  /// The group with this name. Throws an Error if there is none. `path` names the manifest in the message.
   const ShardGroup& group(const std::string& name, const std::string& path) const;
 };
 
-/// Parses and validates a manifest. Untrusted text gives an Error: file names stay inside the folder, extents are
-/// plausible, nothing is missing. `path` names the manifest in messages.
+/// Parses and validates a manifest. The text is not trusted: file names must stay inside the folder, extents must be
+/// plausible, and nothing may be missing; otherwise an Error is thrown. `path` names the manifest in messages.
 Manifest parse_manifest(std::string_view text, const std::string& path);
-/// The JSON that parse_manifest reads.
+/// Writes a manifest as the JSON that parse_manifest() reads.
 std::string manifest_text(const Manifest& manifest);
 /// Reads the manifest of a checkpoint's folder.
 Manifest read_manifest(const std::string& folder);

@@ -27,7 +27,7 @@ std::string model_place(const std::string& path) {
 
 namespace {
 
-/// Moves the tensors to the device. Tensors that share memory (a tied head) are moved once.
+/// Moves the tensors to the device. Tensors that share memory (a tied head) are moved only once.
 void move_to(const Device& device, Checkpoint& checkpoint) {
   std::map<const void*, Tensor> moved;
   for (auto& [name, tensor] : checkpoint.tensors) {

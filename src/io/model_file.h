@@ -7,17 +7,17 @@
 
 namespace lamina::io {
 
-/// How a model is read.
+/// Options of read_model().
 struct ReadOptions {
   std::optional<DType> dtype;  ///< convert weights to this type; default: as stored
-  Progress progress;           ///< bytes read; may be empty
+  Progress progress;           ///< called with bytes read; may be empty
 };
 /// Location of the model of `path`. For the folder of a training run (with recipe.json): its best checkpoint, else the
 /// last one. For a folder of sentence-transformers: the encoder's folder in it. Otherwise `path` itself.
 std::string model_place(const std::string& path);
 
-/// Reads a model in any supported format: a Hugging Face folder (config.json), Lamina's own (architecture.json), the
-/// folder of a training run, or a llama2.c file.
+/// Reads a model in any supported format: a Hugging Face folder (config.json), Lamina's own format (architecture.json),
+/// the folder of a training run, or a llama2.c file.
 Checkpoint read_model(const std::string& path, const Device& device, const ReadOptions& options = {});
 
 }  // namespace lamina::io

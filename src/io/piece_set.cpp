@@ -11,7 +11,7 @@
 namespace lamina::io {
 namespace {
 
-/// Parses the offset "128,0" in the name of a piece.
+/// Parses the offset in the name of a piece, for example "128,0".
 Shape parse_offset(std::string_view text, const std::string& place) {
   Shape offset;
   while (!text.empty()) {
@@ -27,12 +27,12 @@ Shape parse_offset(std::string_view text, const std::string& place) {
   return offset;
 }
 
-/// Indices [begin, end) of a dimension.
+/// The indices [begin, end) of a dimension.
 struct Interval {
   int64_t begin = 0;
   int64_t end = 0;
 };
-/// Intersection of two intervals; begin >= end if it is empty.
+/// Intersection of two intervals. It is empty if begin >= end.
 Interval common(int64_t begin_a, int64_t count_a, int64_t begin_b, int64_t count_b) {
   return {std::max(begin_a, begin_b), std::min(begin_a + count_a, begin_b + count_b)};
 }
@@ -136,7 +136,8 @@ PieceSet PieceSet::assemble(const ShardGroup& group, const std::vector<Safetenso
   return set;
 }
 
-/// Sweeps along the axis with the most cuts: a piece is compared only with pieces that have not ended there.
+/// Checks that the pieces of a tensor cover it without gaps or overlaps. Sweeps along the axis with the most cuts, so a
+/// piece is compared only with pieces that have not ended there.
 void PieceSet::check_complete(const std::string& name, Whole& whole) const {
   std::vector<Stored>& pieces = whole.pieces;
   int axis = 0;

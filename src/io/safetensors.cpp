@@ -15,7 +15,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "safetensors holds little-endian elements");
 
 constexpr uint64_t kLengthBytes = 8;
-/// The limit of the reference reader, enough for about a million tensors.
+/// Size limit of a header, as in the reference reader. Enough for about a million tensors.
 constexpr uint64_t kLargestHeader = 100'000'000;
 
 }  // namespace
@@ -74,7 +74,7 @@ Tensor SafetensorsFile::tensor(const std::string& name) const {
 void SafetensorsFile::release(const std::string& name) const {
   const Entry& found = entry(name);
   if (!mapped_) return;
-  // Only whole pages inside the tensor: the first and last may also hold other tensors.
+  // Release only whole pages inside the tensor: the first and last page may also hold other tensors.
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data_ + found.begin) + page - 1) / page * page;
   const uintptr_t end = reinterpret_cast<uintptr_t>(data_ + found.end) / page * page;

@@ -13,24 +13,24 @@
 
 namespace lamina::io {
 
-using Metadata = std::map<std::string, std::string>;  ///< Free text by key.
-/// Called with the bytes done so far and in total; may be empty.
+using Metadata = std::map<std::string, std::string>;  ///< Free text, by key.
+/// Called with the number of bytes done and the total. May be empty.
 using Progress = std::function<void(int64_t done, int64_t total)>;
 
 /// A safetensors file: an 8-byte little-endian header length, a JSON object {name: {dtype, shape, data_offsets}}, then
-/// the elements. Opening validates the whole header: a damaged or hostile file is an Error that names the file and the
-/// tensor, and no tensor reaches outside the data. https://huggingface.co/docs/safetensors
+/// the elements (https://huggingface.co/docs/safetensors). Opening it validates the whole header. A damaged or hostile
+/// file is an Error that names the file and the tensor; no tensor can reach outside the data.
 class SafetensorsFile {
  public:
   /// Maps the file; pages are read on first access. `device` must be a CPU. Tensors are copy-on-write views of the
-  /// mapping. If another process truncates the mapped file, reading it crashes; to replace a file, rename a new one
-  /// over it, as write_safetensors does.
+  /// mapping. If another process truncates the file, reading a view crashes. To replace a file safely, rename a new one
+  /// over it, as write_safetensors() does.
   static SafetensorsFile open(const std::string& path, const Device& device);
-  /// Like open(), for bytes in memory that `owner` keeps alive. `name` names them in messages.
+  /// Like open(), for bytes in memory that `owner` keeps alive. `name` is used in messages.
   static SafetensorsFile parse(std::span<std::byte> bytes, const std::string& name, const Device& device,
                                std::shared_ptr<void> owner);
 
-  /// Names in the order of their data.
+  /// Names of the tensors, in the order of their data.
   const std::vector<std::string>& names() const { return names_; }
   /// Whether there is a tensor of this name.
   bool contains(const std::string& name) const { return entries_.count(name) > 0; }
@@ -41,16 +41,16 @@ class SafetensorsFile {
   /// All tensors, in the order of names().
   NamedTensors tensors() const;
   const Metadata& metadata() const { return metadata_; }  ///< the file's __metadata__
-  /// Releases the mapped pages of a tensor that was copied; later reads load them from the file again. Nothing may have
-  /// been written to a view of it. Does nothing if the bytes are not a mapped file.
+  /// Releases the mapped pages of a tensor that was copied. Later reads load them from the file again. No view of it
+  /// may have been written to. Does nothing if the bytes are not a mapped file.
   void release(const std::string& name) const;
 
-  /// Place and type of one tensor in the file.
+  /// Position and type of one tensor in the file.
   struct Entry {
     DType dtype = DType::f32;  ///< element type
     Shape shape;               ///< extents
     uint64_t begin = 0;        ///< bytes from the start of the data
-    uint64_t end = 0;          ///< one past the last byte
+    uint64_t end = 0;          ///< end of the tensor: one past its last byte
   };
 
  private:
@@ -67,15 +67,15 @@ class SafetensorsFile {
   Metadata metadata_;
 };
 
-/// Size and checksum of a file as it was written.
+/// Size and checksum of a file that was written.
 struct WrittenFile {
-  uint64_t bytes = 0;   ///< of the whole file
+  uint64_t bytes = 0;   ///< size of the file
   uint32_t crc32c = 0;  ///< of all bytes (base/crc32c.h)
 };
 
-/// Writes the tensors to `path` atomically: to a temporary file in the same folder, flushed to disk and renamed. A
-/// reader, also after a crash, sees the old or the new file. Tensors are sorted by descending element size, then by
-/// name, so each is aligned and equal contents give equal files.
+/// Writes the tensors to `path` atomically: to a temporary file in the same folder, which is flushed to disk and
+/// renamed. A reader sees the old or the new file, even after a crash. Tensors are sorted by descending element size,
+/// then by name. So each one is aligned, and equal contents give equal files.
 WrittenFile write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {},
                               const Progress& progress = {});
 

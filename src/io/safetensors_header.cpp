@@ -18,7 +18,7 @@ constexpr std::array<std::pair<std::string_view, DType>, 8> kTypes{{{"F32", DTyp
                                                                     {"U8", DType::u8},
                                                                     {"BOOL", DType::u8}}};
 
-/// Quotes a name for messages: a hostile one may be long or unprintable.
+/// Quotes a name for messages. Names in a hostile file may be long or unprintable.
 std::string shown(std::string_view text) {
   constexpr size_t kShown = 120;
   std::string result = "'";
@@ -26,8 +26,8 @@ std::string shown(std::string_view text) {
   return result + (text.size() > kShown ? "…'" : "'");
 }
 
-/// Parses the header as SAX events: memory is bounded by its size, and nesting and duplicate names are rejected at
-/// once.
+/// Parses the header as SAX events. So memory is bounded by the header's size, and nesting and duplicate names are
+/// rejected at once.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(const std::string& path, SafetensorsHeader& header) : path_(path), header_(header) {}
@@ -153,7 +153,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   int offsets_ = 0;
 };
 
-/// Size of the elements in bytes, or nullopt beyond 2^63.
+/// Size of the elements in bytes. Empty if it exceeds 2^63.
 std::optional<uint64_t> bytes_of(const SafetensorsFile::Entry& entry) {
   int64_t bytes = static_cast<int64_t>(size_of(entry.dtype));
   for (const int64_t extent : entry.shape) {

@@ -12,7 +12,7 @@ struct SafetensorsHeader {
   Metadata metadata;
 };
 
-/// Parses and validates the JSON header of a file with `data_bytes` bytes of data. `path` names it in messages.
+/// Parses and validates the JSON header of a file with `data_bytes` bytes of data. `path` is used in messages.
 SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes, const std::string& path);
 
 /// The name of an element type in safetensors files.

@@ -14,9 +14,9 @@ Tensor zeros_like_tokens(const Tensor& x, int64_t tokens) {
 
 }  // namespace
 
-/// States of the unfinished chunk, and the keys and values of the last finished chunk's neighbours. A pass at offset 0
-/// empties the cache. Until neighbours are given, rows may be truncated and differ in length, as in a plain decoder;
-/// truncating drops the states.
+/// Cache during generation: the hidden states of the unfinished chunk, and keys and values of the neighbours of the
+/// last finished chunk. A call at offset 0 empties it. Before any neighbours are given, rows may have different lengths
+/// and may be truncated, as in a plain decoder; truncating drops the states.
 class ChunkedCrossAttention::Cache final : public LayerCache {
  public:
   int64_t bytes() const override {
@@ -40,8 +40,8 @@ class ChunkedCrossAttention::Cache final : public LayerCache {
     return std::make_unique<Cache>();
   }
 
-  Tensor states;   ///< [batch, n < chunk, d_model]: x of the chunk that is not complete; only in the first layer
-  CrossKeys keys;  ///< of the last complete chunk of each row; undefined: it has no neighbours
+  Tensor states;   ///< [batch, n < chunk, d_model]: inputs x of the unfinished chunk; only in the first layer
+  CrossKeys keys;  ///< for the last complete chunk of each row; undefined: it has no neighbours
 };
 
 ChunkedCrossAttention::ChunkedCrossAttention(const arch::ArchSpec& spec, const arch::CrossAttention& cross,
@@ -52,8 +52,8 @@ ChunkedCrossAttention::ChunkedCrossAttention(const arch::ArchSpec& spec, const a
 
 std::unique_ptr<LayerCache> ChunkedCrossAttention::make_cache() const { return std::make_unique<Cache>(); }
 
-/// Encodes the neighbours of the chunks that end in this pass. With a cache, earlier tokens of the first of these
-/// chunks come from it.
+/// Encodes the neighbours of the chunks that end in this call. With a cache, the first of these chunks may have begun
+/// in an earlier call; its earlier tokens are in the cache.
 void ChunkedCrossAttention::encode(const Tensor& x, ForwardContext& pass, Cache* cache) const {
   ChunkNeighbours& neighbours = pass.neighbours;
   const int64_t chunk = retrieval_.chunk;
@@ -63,7 +63,7 @@ void ChunkedCrossAttention::encode(const Tensor& x, ForwardContext& pass, Cache*
   Tensor states;
   if (neighbours.encoder->reads_chunks()) {
     Tensor all = x;
-    int64_t first = held;  // tokens of the first chunk that `all` lacks
+    int64_t first = held;  // cached tokens of the first chunk, to prepend to `all`
     if (held > 0 && cache != nullptr && cache->states.defined() && cache->states.dim(1) == held) {
       all = ops::concat({cache->states, x}, 1);
       first = 0;
@@ -97,7 +97,8 @@ Tensor ChunkedCrossAttention::attend(const Tensor& x, int64_t place, const Cross
   return projections_.output(projections_.attend(q, keys, pass), x.dim(0), x.dim(1));
 }
 
-/// x [batch, tokens, d_model] begins with a chunk's last token. `keys` are of batch · chunks chunks.
+/// Attends to the neighbours of `chunks` chunks. x [batch, tokens, d_model] begins with the last token of a chunk;
+/// `keys` has batch · chunks rows.
 Tensor ChunkedCrossAttention::attend_new_chunks(const Tensor& x, const CrossKeys& keys, ForwardContext& pass) const {
   const int64_t chunks = keys.k.dim(0) / x.dim(0);
   const int64_t tokens = x.dim(1);
@@ -114,7 +115,8 @@ Tensor ChunkedCrossAttention::forward(const Tensor& x, ForwardContext& pass, Lay
   if (!pass.neighbours.encoded) encode(x, pass, cache);
   const int64_t chunk = retrieval_.chunk;
   const int64_t seq = x.dim(1);
-  // Tokens before `first_end`, the first token here that ends a chunk, see the neighbours of an earlier chunk.
+  // Tokens before `first_end` still attend to the neighbours of an earlier chunk. `first_end` is the first token here
+  // that ends a chunk.
   const int64_t first_end = std::min(chunk - 1 - pass.offset % chunk, seq);
   std::vector<Tensor> parts;
   if (first_end > 0) {

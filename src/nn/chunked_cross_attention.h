@@ -7,13 +7,13 @@
 
 namespace lamina::nn {
 
-/// Attention of a decoder layer to the neighbours of chunks (arXiv:2112.04426). With chunks of m tokens, the token at
-/// position t (from 0) attends to all tokens of all neighbours of chunk (t + 1) / m, where chunk 1 is the first. The
-/// last token of a chunk is the first to see the chunk's neighbours, and the next chunk's last token no longer does.
-/// For the first m − 1 tokens the output is 0.
+/// Cross-attention of a decoder layer to retrieved neighbours of its chunks (RETRO, arXiv:2112.04426). Chunks have m
+/// tokens and are numbered from 1. The token at position t (from 0) attends to all tokens of all neighbours of chunk (t
+/// + 1) / m, rounded down. So a chunk's last token is the first that sees the chunk's neighbours, and the first m − 1
+/// tokens of the text see none: their output is 0.
 ///
-/// With RoPE, a neighbour's token i has position i, and the token at t has position m − 1 + (t + 1) % m: neighbours are
-/// aligned with the chunk that they are neighbours of.
+/// With RoPE, token i of a neighbour has position i, and the token at t has position m − 1 + (t + 1) % m. This aligns
+/// each neighbour with the chunk it was retrieved for.
 ///
 /// Its parameters have the names that arch::block_weights lists under "cross.".
 class ChunkedCrossAttention final : public Module {
@@ -21,9 +21,9 @@ class ChunkedCrossAttention final : public Module {
   ChunkedCrossAttention(const arch::ArchSpec& spec, const arch::CrossAttention& cross, const ParameterFactory& make,
                         PositionTables& positions);
 
-  /// x [batch, seq, d_model] → the same shape. The first layer of a pass encodes pass.neighbours.ids; the
-  /// neighbour encoder attends to its x. With a cache the tokens follow those of earlier passes; all rows have the
-  /// same length.
+  /// x [batch, seq, d_model] → the same shape. The first layer that runs encodes pass.neighbours.ids; the neighbour
+  /// encoder may attend to that layer's x. With a cache, the tokens follow those of earlier calls, and all rows have
+  /// the same length.
   Tensor forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) const;
 
   /// An empty cache.
@@ -34,7 +34,7 @@ class ChunkedCrossAttention final : public Module {
   void encode(const Tensor& x, ForwardContext& pass, Cache* cache) const;
   /// Keys and values of the last chunk of each of `rows` rows.
   static CrossKeys last_of(const CrossKeys& keys, int64_t rows);
-  /// x [rows, tokens, d_model], whose first token is `place` tokens after its chunk's end.
+  /// x [rows, tokens, d_model]. Its first token is `place` tokens after the end of its chunk.
   Tensor attend(const Tensor& x, int64_t place, const CrossKeys& keys, ForwardContext& pass) const;
   Tensor attend_new_chunks(const Tensor& x, const CrossKeys& keys, ForwardContext& pass) const;
 

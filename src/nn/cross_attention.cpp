@@ -7,7 +7,8 @@
 namespace lamina::nn {
 namespace {
 
-/// A row of x: rows without padding lie one after another in dimension 1, others in dimension 0.
+/// One batch row of x. Without padding the rows are concatenated in dimension 1 and begin at `starts`; otherwise
+/// dimension 0 is the batch.
 Tensor row_of_batch(const Tensor& x, const std::vector<int64_t>& starts, int64_t row) {
   if (starts.empty()) return x.slice(0, row, 1);
   const auto at = static_cast<size_t>(row);
@@ -27,7 +28,7 @@ Tensor CrossAttention::attend_source(const Tensor& q, ForwardContext& pass) cons
   const auto& [k, v] = keys;
   const std::vector<int64_t>& starts = pass.source.row_starts;
   if (starts.empty() && pass.row_starts.empty()) {
-    const int64_t each = q.dim(0) / k.dim(0);  // rows of q for a row of the source
+    const int64_t each = q.dim(0) / k.dim(0);  // rows of q per row of the source
     return projections_.attend(q.reshape({k.dim(0), each * q.dim(1), q.dim(2), q.dim(3)}), keys, pass);
   }
   const bool joined = !pass.row_starts.empty();
@@ -44,7 +45,7 @@ Tensor CrossAttention::attend_cached(const Tensor& q, ForwardContext& pass, cons
   const auto& stored = dynamic_cast<const KeyValueCache&>(cache);
   const std::vector<int64_t>& lengths = pass.source_lengths;
   if (q.dim(1) == 1) {
-    // A single query is the last position, from which causal attention sees every key.
+    // A single query: treat it as the last position, so that the decode kernel's causal mask hides no key.
     const Tensor seen = Tensor::from(lengths, {q.dim(0)}, q.device());
     return ops::attention_decode(q, stored.k().numbers, stored.v().numbers, seen, {.scale = *projections_.spec().scale},
                                  {}, stored.scales());

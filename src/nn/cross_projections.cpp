@@ -6,7 +6,7 @@
 namespace lamina::nn {
 namespace {
 
-/// The context of rows whose first token is at `offset`.
+/// A context for rows whose first token has position `offset`.
 ForwardContext positions_from(const Tensor& x, int64_t offset) {
   ForwardContext pass;
   pass.batch = x.dim(0);

@@ -15,7 +15,7 @@ struct CrossKeys {
   Tensor v;  ///< [batch, seq, n_kv_heads, head_dim]
 };
 
-/// The projections of attention to a source, and the attention without a mask. Parameters are "q.…", "k.…", "v.…" and
+/// The projections of cross-attention, and the attention itself, without a mask. Parameters: "q.…", "k.…", "v.…" and
 /// "o.…".
 class CrossProjections final : public Module {
  public:
@@ -23,13 +23,14 @@ class CrossProjections final : public Module {
                    PositionTables& positions);
 
   const arch::CrossAttention& spec() const { return spec_; }
-  /// x [batch, seq, d_model] → [batch, seq, n_heads, head_dim], rotated from position `offset` on.
+  /// x [batch, seq, d_model] → [batch, seq, n_heads, head_dim], with RoPE positions from `offset` on.
   Tensor queries(const Tensor& x, int64_t offset) const;
-  /// source [batch, seq, d_source]. A row consists of `parts` texts of equal length; positions start at 0 in each.
+  /// Keys and values of source [batch, seq, d_source]. Each row consists of `parts` texts of equal length; RoPE
+  /// positions start at 0 in each.
   CrossKeys keys(const Tensor& source, int64_t parts = 1) const;
-  /// Every query sees every key of its row. Drops weights as `pass` says.
+  /// Every query attends to every key of its row. Applies attention dropout during training.
   Tensor attend(const Tensor& q, const CrossKeys& keys, ForwardContext& pass) const;
-  /// y [batch, seq, n_heads, head_dim], or any shape with as many elements → [batch, seq, d_model].
+  /// Output projection: y [batch, seq, n_heads, head_dim], or any shape with as many elements → [batch, seq, d_model].
   Tensor output(const Tensor& y, int64_t batch, int64_t seq) const;
 
  private:
@@ -37,7 +38,7 @@ class CrossProjections final : public Module {
   Linear q_;
   JoinedLinear kv_;
   Linear o_;
-  RotaryPosition* rotary_ = nullptr;  ///< null: no positions
+  RotaryPosition* rotary_ = nullptr;  ///< null: no RoPE
 };
 
 }  // namespace lamina::nn

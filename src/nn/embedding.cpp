@@ -11,14 +11,14 @@
 namespace lamina::nn {
 namespace {
 
-/// The value of a scale; in a resolved spec every scale is a constant.
+/// The constant that a resolved scale stands for.
 double factor_of(const arch::Scale& scale) {
   const auto* constant = std::get_if<arch::ConstantScale>(&scale);
   LAMINA_CHECK(constant != nullptr, "model: the architecture is not resolved; call arch::resolve first");
   return constant->value;
 }
 
-/// Rows of `table` for the tokens of `pass`: a token at position p uses row p + shift.
+/// Rows of the position table for the tokens of `pass`. A token at position p uses row p + shift.
 Tensor rows_of(const Tensor& table, const ForwardContext& pass, int64_t shift) {
   const Tensor positions = pass.own_positions(table.device());
   if (positions.defined()) {

@@ -13,21 +13,21 @@
 
 namespace lamina::nn {
 
-/// Token embedding: table[ids] · scale, projected to d_model if d_embed differs, plus segments and learned or
-/// sinusoidal positions, followed by a norm if the spec has one.
+/// Token embedding: table[ids] · scale, projected to d_model if d_embed differs. Adds segment embeddings and learned or
+/// sinusoidal positions, then applies a norm if the spec has one.
 ///   "weight" [vocab, d_embed], "project_in.weight" [d_model, d_embed], "segments.weight" [segments, d_model], "norm.…"
 class TokenEmbedding final : public Module {
  public:
-  /// With `shared` the token table is that one's, which must outlive this.
+  /// With `shared`, this embedding uses the token table of `shared`, which must outlive it.
   TokenEmbedding(const arch::ArchSpec& spec, const ParameterFactory& make, PositionTables& positions,
                  const TokenEmbedding* shared = nullptr);
 
-  /// ids [batch, seq] i64 or i32 → [batch, seq, d_model] in the table's type, or this rank's tokens of it
-  /// (ForwardContext::divides_tokens). Tensor-parallel ranks each look up their rows of the table; the sum of their
-  /// outputs is the embedding.
+  /// ids [batch, seq] i64 or i32 → [batch, seq, d_model] in the table's type. With sequence parallelism: this rank's
+  /// tokens of that (ForwardContext::divides_tokens). Tensor-parallel ranks hold different rows of the table; the sum
+  /// of their outputs is the embedding.
   Tensor forward(const Tensor& ids, ForwardContext& pass);
   const Tensor& weight() const { return shared_ != nullptr ? shared_->weight() : weight_; }
-  /// Number of this rank's first row in the vocabulary.
+  /// Vocabulary index of the first row that this rank holds.
   int64_t first_row() const { return lookup_.first_row; }
 
  private:
@@ -54,25 +54,25 @@ class TokenEmbedding final : public Module {
 ///   "project_out.weight" [d_embed, d_model], "weight" [vocab, d_embed] unless tied, "bias" [vocab]
 class OutputHead final : public Module {
  public:
-  /// `vocab` is the size of the whole vocabulary, whose rows are divided over the ranks of `parallel`, if given.
+  /// `vocab` is the size of the whole vocabulary. With `parallel`, its ranks divide the vocabulary rows.
   OutputHead(const arch::ArchSpec& spec, const ParameterFactory& make, const TokenEmbedding& embedding, int64_t vocab,
              const TensorParallel* parallel);
 
   /// Transforms x [..., d_model] and projects it to the width of the vocabulary table, [..., d_embed].
   Tensor project(const Tensor& x) const;
-  /// x [..., d_model] → [..., vocab], of the whole vocabulary on every rank.
+  /// x [..., d_model] → [..., vocab]. Every rank gets the logits of the whole vocabulary.
   Tensor logits(const Tensor& x) const;
   /// logits() of norm(residual stream); fuses the norm into the projection if possible.
   Tensor normed_logits(ResidualStream& stream, const NormLayer& norm) const;
 
   const Tensor& weight() const { return weight_.defined() ? weight_ : embedding_.weight(); }
   const Tensor& bias() const { return bias_; }
-  /// The part of the vocabulary that weight() and bias() are for.
+  /// The part of the vocabulary that weight() and bias() cover.
   ops::ClassShard classes() const;
   double scale() const { return scale_; }
   double soft_cap() const { return soft_cap_; }  ///< 0: none
-  /// A tied table is converted or quantized for the logits only. The embedding keeps the original, because a lookup
-  /// reads just a few rows of it.
+  /// Converts or quantizes a tied table only for the logits. The embedding lookup keeps the original, because it reads
+  /// just a few rows.
   void store_weights(const WeightFormats& formats, const std::string& prefix) override;
   bool is_quantized() const { return quantized_.defined(); }
 
@@ -101,7 +101,7 @@ class OutputHead final : public Module {
   std::optional<Linear> project_out_;
   Tensor weight_;
   Tensor converted_;                ///< replaces weight() if defined
-  ops::QuantizedWeight quantized_;  ///< replaces both if defined
+  ops::QuantizedWeight quantized_;  ///< replaces weight() and converted_ if defined
   Tensor bias_;
 };
 

@@ -12,7 +12,7 @@ EncodedSource Encoder::forward(const RunOptions& options, std::vector<Tensor>& l
   own.lengths = options.source_lengths;
   own.document_starts = {};
   own.segments = {};
-  own.observer = nullptr;  // it watches the decoder
+  own.observer = nullptr;  // the observer watches only the decoder
   ForwardStart start = start_forward(options.source, own);
   const Tensor states = stack_.forward(start.ids, start.pass, options.checkpoint);
   losses.insert(losses.end(), start.pass.losses.begin(), start.pass.losses.end());

@@ -7,14 +7,14 @@
 
 namespace lamina::nn {
 
-/// The encoder of an encoder–decoder. Its parameters have the names of
-/// arch::encoder_outer_weights, and of arch::block_weights under "layers.<i>.".
+/// The encoder of an encoder–decoder model. Parameter names are those of arch::encoder_outer_weights, and of
+/// arch::block_weights under "layers.<i>.".
 class Encoder final : public Module {
  public:
-  /// `table` is the decoder's embedding, whose token table may be shared; it must outlive the encoder.
+  /// `table` is the decoder's embedding. The encoder may share its token table, so it must outlive the encoder.
   Encoder(const arch::ArchSpec& spec, const ParameterFactory& make, const TokenEmbedding& table);
 
-  /// Reads `options.source`. Losses of its layers are appended to `losses`.
+  /// Encodes `options.source`. Appends auxiliary losses of the layers to `losses`.
   EncodedSource forward(const RunOptions& options, std::vector<Tensor>& losses);
 
  private:

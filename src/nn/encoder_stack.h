@@ -11,11 +11,11 @@ namespace lamina::nn {
 /// "final_norm.…".
 class EncoderStack final : public Module {
  public:
-  /// With `shared` the token table is that of another embedding, which must outlive the stack.
+  /// With `shared`, the stack uses the token table of that embedding, which must outlive the stack.
   EncoderStack(const arch::ArchSpec& spec, const ParameterFactory& make, const TokenEmbedding* shared);
 
-  /// ids [batch, seq] → [batch, seq, d_model]. Losses of layers are appended to pass.losses. With `checkpoint` each
-  /// layer's activations are recomputed in its backward pass.
+  /// ids [batch, seq] → [batch, seq, d_model]. Appends auxiliary losses of the layers to pass.losses. With
+  /// `checkpoint`, each layer's activations are recomputed in its backward pass.
   Tensor forward(const Tensor& ids, ForwardContext& pass, Tape* checkpoint);
 
  private:

@@ -6,13 +6,14 @@
 
 namespace lamina::nn {
 
-/// The ranks that divide the experts of a model (expert parallel, arXiv:2006.16668). Each computes its own tokens with
-/// everything else. A router runs where the tokens are; a token's row travels to the ranks that hold its experts, and
-/// their outputs come back (ops::run_divided_experts). All ranks run the same layers in the same order.
+/// The ranks that divide the experts of a model (expert parallelism, arXiv:2006.16668). Each rank computes everything
+/// except the experts for its own tokens. The router runs on the token's rank; the token's row is sent to the ranks
+/// that hold its experts, and their outputs come back (ops::run_divided_experts). All ranks run the same layers in the
+/// same order.
 class ExpertParallel {
  public:
-  /// `ranks` hold all experts together. `all` are the ranks over whose tokens the balancing loss is taken: those that
-  /// compute a batch together, `ranks` or several such groups.
+  /// `ranks` together hold all experts. The balancing loss is computed over the tokens of `all`: the ranks that compute
+  /// one batch together, which are `ranks` or several such groups.
   ExpertParallel(std::shared_ptr<comm::Communicator> ranks, std::shared_ptr<comm::Communicator> all)
       : ranks_(std::move(ranks)), all_(std::move(all)) {}
 

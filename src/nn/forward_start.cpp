@@ -7,7 +7,7 @@
 namespace lamina::nn {
 namespace {
 
-/// Sets positions for packed documents; they restart at 0 with each document.
+/// Sets the positions of packed documents. They restart at 0 in each document.
 void place_documents(const std::vector<int64_t>& starts, const Device& device, ForwardContext& pass) {
   std::vector<int64_t> positions;
   for (size_t d = 1; d < starts.size(); ++d) {
@@ -30,7 +30,7 @@ void place_given_documents(const Tensor& given, const Device& device, ForwardCon
   place_documents(starts, device, pass);
 }
 
-/// Positions of this rank's share of the sequences.
+/// Sets the positions of this rank's share of the sequences (context parallelism).
 void place_share(const RunOptions& options, const ForwardStart& start, ForwardContext& pass) {
   const ops::ContextShare& share = *options.context;
   LAMINA_CHECK(!options.document_starts.defined() && options.lengths.empty() && !options.segments.defined() &&
@@ -53,7 +53,7 @@ void check_lengths(const std::vector<int64_t>& lengths, const ForwardStart& star
   }
 }
 
-/// The rows become packed documents of a single row.
+/// Removes padding: the rows become packed documents of a single row.
 void remove_padding(const std::vector<int64_t>& lengths, ForwardStart& start) {
   ForwardContext& pass = start.pass;
   pass.row_starts = {0};

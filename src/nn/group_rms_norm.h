@@ -7,10 +7,10 @@ namespace lamina::nn {
 /// Options of GroupRMSNorm.
 struct GroupRMSNormOptions {
   double eps = 1e-5;  ///< added to the mean square
-  /// The weight is initialised uniformly in [init_low, init_high), like nn.init.uniform_.
+  /// The weight is initialised uniformly in [init_low, init_high), as by nn.init.uniform_.
   double init_low = -1.0;
   double init_high = 1.0;    ///< see init_low
-  uint64_t init_seed = 42;   ///< as for torch.manual_seed
+  uint64_t init_seed = 42;   ///< see torch.manual_seed
   DType dtype = DType::f32;  ///< of the weight
 };
 

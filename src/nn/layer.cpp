@@ -60,7 +60,7 @@ Tensor Layer::recomputing_norm(ResidualStream& stream, const NormLayer& norm, Fo
 }
 
 /// One sublayer f(x) with its norms (see arch::Placement). The residual addition is deferred in `stream.branch` so that
-/// the next norm can fuse it. f_normed(norm) computes f(norm(residual stream)).
+/// the next norm can fuse it. `f_normed(norm)` computes f(norm(residual stream)), possibly fused.
 template <class F, class Normed>
 void Layer::sublayer(ResidualStream& stream, ForwardContext& pass, NormSlot input, NormSlot output, const F& f,
                      const Normed& f_normed) {
@@ -78,7 +78,8 @@ void Layer::sublayer(ResidualStream& stream, ForwardContext& pass, NormSlot inpu
   if (placement_ == Placement::post) stream = {stream.normed(*norm(input)), {}};
 }
 
-/// Mixer and feed-forward read the same residual stream; their outputs are added. They may share one norm.
+/// Parallel block: mixer and feed-forward read the same residual stream, and both outputs are added. They may share one
+/// norm.
 void Layer::parallel(ResidualStream& stream, ForwardContext& pass, LayerCache* cache) {
   Tensor mixer_in;
   Tensor ffn_in;
@@ -130,7 +131,7 @@ ResidualStream Layer::forward(ResidualStream stream, ForwardContext& pass, const
     cross_sublayer(stream, pass, caches.cross);
     return stream;
   }
-  const bool alone = pass.parallel == nullptr;  // else the norm's output must enter the sublayer on every rank
+  const bool alone = pass.parallel == nullptr;  // with several ranks the norm's output must first enter() the sublayer
   if (mixer_) {
     const auto mix = [&](const Tensor& x) { return pass.leave(mixer_->forward(pass.enter(x), pass, cache)); };
     sublayer(stream, pass, NormSlot::mixer, NormSlot::mixer_output, mix, [&](const NormLayer& norm) {

@@ -10,13 +10,14 @@
 
 namespace lamina::nn {
 
-/// Caches of one layer; null: none.
+/// Caches of one layer; null if the layer has none.
 struct LayerCaches {
   LayerCache* mixer = nullptr;
   LayerCache* cross = nullptr;
 };
 
-/// One block: mixer, cross-attention and feed-forward, serial or parallel, with norms as its placement says.
+/// One Transformer block: mixer, cross-attention and feed-forward, in sequence or in parallel. Its placement says where
+/// the norms are.
 class Layer final : public Module {
  public:
   Layer(const arch::ArchSpec& spec, const arch::Block& block, const ParameterFactory& make, PositionTables& positions);
@@ -26,20 +27,21 @@ class Layer final : public Module {
   const Mixer* mixer() const { return mixer_.get(); }
   /// Null for a block without cross-attention.
   const CrossAttention* cross() const { return cross_ ? &*cross_ : nullptr; }
-  /// Null for a block without cross-attention to neighbours.
+  /// Null for a block without chunked cross-attention.
   const ChunkedCrossAttention* chunked_cross() const { return chunked_cross_ ? &*chunked_cross_ : nullptr; }
 
  private:
   template <class F, class Normed>
   void sublayer(ResidualStream& stream, ForwardContext& pass, arch::NormSlot input, arch::NormSlot output, const F& f,
                 const Normed& f_normed);
-  /// f(norm(residual stream)), where backward computes the norm's output again.
+  /// f(norm(residual stream)); backward recomputes the norm's output instead of storing it.
   template <class F>
   Tensor recomputing_norm(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass, const F& f);
   void parallel(ResidualStream& stream, ForwardContext& pass, LayerCache* cache);
-  /// Cross-attention to an encoder or to neighbours, if this pass has it.
+  /// Cross-attention to an encoder or to neighbours, if this pass has them.
   void cross_sublayer(ResidualStream& stream, ForwardContext& pass, LayerCache* cache);
-  /// Adds the output of a sublayer to the residual stream, after dropout, with both scales. The addition is deferred.
+  /// Adds a sublayer's output to the residual stream: applies dropout and both residual scales. The addition is
+  /// deferred.
   void add(ResidualStream& stream, Tensor output, ForwardContext& pass) const;
   const NormLayer* norm(arch::NormSlot slot) const;
   Tensor output_normed(arch::NormSlot slot, const Tensor& x) const;
@@ -48,7 +50,7 @@ class Layer final : public Module {
   bool parallel_;
   double residual_scale_;
   double skip_scale_;
-  std::array<std::optional<NormLayer>, 7> norms_;  ///< by NormSlot
+  std::array<std::optional<NormLayer>, 7> norms_;  ///< indexed by NormSlot
   std::unique_ptr<Mixer> mixer_;
   std::optional<CrossAttention> cross_;
   std::optional<ChunkedCrossAttention> chunked_cross_;

@@ -8,7 +8,8 @@ void reorder_rows(Tensor& tensor, std::span<const int64_t> sources) {
   const int64_t rows = tensor.dim(0);
   LAMINA_CHECK(static_cast<int64_t>(sources.size()) == rows, "cache: ", sources.size(), " source rows for ", rows,
                " rows; give one for each");
-  // If every source row stays in place (one row overwrites another, say), rows can be copied without a temporary.
+  // If the rows that are copied from all stay in place (for example one row overwrites another), no temporary is
+  // needed.
   const bool apart = std::all_of(sources.begin(), sources.end(), [&](int64_t source) {
     return source >= 0 && source < rows && sources[static_cast<size_t>(source)] == source;
   });

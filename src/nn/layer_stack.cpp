@@ -6,7 +6,7 @@
 namespace lamina::nn {
 namespace {
 
-/// Random streams reserved for each layer per step.
+/// Number of random streams reserved for each layer in a step.
 constexpr uint64_t kStreamsPerLayer = 64;
 
 }  // namespace
@@ -24,7 +24,7 @@ ResidualStream LayerStack::checkpointed(Tape& tape, size_t index, const Residual
     inner.source.states = inputs[2];
     inner.neighbours.states = inputs[3];
     ResidualStream out = all_[index]->forward({inputs[0], inputs[1]}, inner, {});
-    // The first layer with chunked cross-attention encodes the neighbours for all layers after it.
+    // The first layer with chunked cross-attention encodes the neighbours, for itself and all later layers.
     std::vector<Tensor> outputs{out.x, out.branch, inputs[3].defined() ? Tensor() : inner.neighbours.states};
     outputs.insert(outputs.end(), inner.losses.begin(), inner.losses.end());
     return outputs;

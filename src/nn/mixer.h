@@ -19,10 +19,11 @@ class PositionTables;
 class Mixer : public Module {
  public:
   /// x [batch, seq, d_model] → the same shape, without norm and residual addition.
-  /// Without a cache the seq tokens are the whole sequence, and gradients are tracked. With a cache they follow the
-  /// tokens it holds (pass.offset or pass.offsets), and the mixer appends to it. The result equals a forward pass over
-  /// all tokens so far. Gradients are off in that case.
-  /// With pass.rows, x [1, tokens, d_model] holds the new tokens of several sequences, whose caches are in pass.memory.
+  /// - Without a cache, the seq tokens are the whole sequence, and gradients are tracked.
+  /// - With a cache, they follow the cached tokens (pass.offset or pass.offsets), and the mixer appends to the cache.
+  /// The result equals a forward pass over all tokens so far. Gradients are off.
+  /// - With pass.rows, x [1, tokens, d_model] holds the new tokens of several sequences, whose caches are in
+  /// pass.memory.
   virtual Tensor forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) = 0;
   /// forward(norm(residual stream)); may fuse the norm and return unsummed partial outputs (see
   /// ResidualStream::branch).
@@ -31,7 +32,7 @@ class Mixer : public Module {
     return forward(stream.normed(norm), pass, cache);
   }
 
-  /// The layout of this mixer's cached data in pass.memory.
+  /// Layout of this mixer's cached data in pass.memory.
   virtual CacheLayout cache_layout() const = 0;
 
   /// Allocates a cache of `capacity` tokens for each of `batch` rows.
@@ -50,8 +51,8 @@ class Ffn : public Module {
   }
 };
 
-/// Builds the block's mixer or feed-forward; null if the block has none. `spec` is resolved and contains `block`;
-/// `make` prefixes parameter names inside the mixer ("q.weight"); `positions` must outlive the mixer.
+/// Builds the mixer or feed-forward of a block; null if the block has none. `spec` is resolved and contains `block`.
+/// `make` adds the prefix of the mixer to parameter names ("q.weight"). `positions` must outlive the mixer.
 std::unique_ptr<Mixer> make_mixer(const arch::ArchSpec& spec, const arch::Block& block, const ParameterFactory& make,
                                   PositionTables& positions);
 std::unique_ptr<Ffn> make_ffn(const arch::ArchSpec& spec, const arch::Block& block, const ParameterFactory& make);

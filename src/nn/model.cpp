@@ -28,13 +28,13 @@ ParameterFactory factory(const arch::ArchSpec& spec, const Device& device, const
            .shards = shards.empty() ? nullptr : &shards}};
 }
 
-/// The given ranks, if there are several.
+/// Returns `given` if it has more than one rank, otherwise null.
 template <class Ranks>
 std::shared_ptr<const Ranks> several(const std::shared_ptr<const Ranks>& given) {
   return given && given->ranks().size() > 1 ? given : nullptr;
 }
 
-/// The ranks that hold the model together, if they can divide the architecture.
+/// The grid of ranks that hold the model together. Throws an Error if they cannot divide the architecture.
 arch::ModelGrid checked_grid(const arch::ArchSpec& spec, const ModelOptions& options) {
   arch::ModelGrid grid;
   if (const auto tensor = several(options.parallel)) {
@@ -61,7 +61,8 @@ int rank_in_grid(const arch::ModelGrid& grid, const ModelOptions& options) {
 
 int64_t stage_layer_count(const arch::ArchSpec& spec) { return static_cast<int64_t>(arch::layer_blocks(spec).size()); }
 
-/// Padding gets the position of the row's last real token, so that position tables need not be longer.
+/// Position of every token. Padding gets the position of the row's last real token, so that position tables need not be
+/// longer.
 Tensor ragged_positions(const ForwardContext& pass, const Device& device) {
   std::vector<int64_t> positions;
   for (int64_t row = 0; row < pass.batch; ++row) {
@@ -71,7 +72,7 @@ Tensor ragged_positions(const ForwardContext& pass, const Device& device) {
   return Tensor::from(positions, {pass.batch, pass.seq}, device);
 }
 
-/// x [batch, seq, d_model] → [batch, count, d_model]: `count` tokens of each row, starting at firsts[row].
+/// `count` tokens of each row, starting at firsts[row]: x [batch, seq, d_model] → [batch, count, d_model].
 Tensor tokens_from(const Tensor& x, const std::vector<int64_t>& firsts, int64_t count) {
   std::vector<Tensor> rows;
   for (int64_t row = 0; row < x.dim(0); ++row) {
@@ -80,7 +81,7 @@ Tensor tokens_from(const Tensor& x, const std::vector<int64_t>& firsts, int64_t 
   return ops::concat(rows, 0);
 }
 
-/// The last real token of each row, [batch, 1, d_model].
+/// The last real token of each row: [batch, 1, d_model].
 Tensor last_tokens(const Tensor& x, const ForwardContext& pass) {
   if (pass.counts.empty()) return x.slice(1, pass.seq - 1, 1);
   std::vector<int64_t> lasts;
@@ -151,7 +152,7 @@ ForwardStart Model::start(const Tensor& ids, const RunOptions& options) {
   ForwardStart start = start_forward(ids, options);
   start.pass.parallel = parallel_.get();
   start.pass.experts = experts_.get();
-  start.pass.whole_sequences = options.observer == nullptr;  // an observer sees whole residual streams
+  start.pass.whole_sequences = options.observer == nullptr;  // an observer needs the whole residual stream on one rank
   start.pass.neighbours = checked_neighbours(options, start);
   if (!encoder_) return start;
   check_ids(options.source);
@@ -229,7 +230,7 @@ ForwardContext Model::start_cached(const Tensor& ids, const ModelCache& cache, c
   const auto can_forget = [](const auto& chunks) { return !chunks || chunks->can_truncate(); };
   if (neighbour_encoder_ && apart && !options.neighbours.defined() &&
       std::all_of(cache.sources_.begin(), cache.sources_.end(), can_forget)) {
-    // Without neighbours so far, such rows run as those of a plain decoder.
+    // No neighbours were given so far, so these rows run like those of a plain decoder.
     for (const auto& chunks : cache.sources_) {
       if (chunks) chunks->reset(0);
     }
@@ -349,7 +350,7 @@ StageOutput Model::stage_loss(const Tensor& ids, const Tensor& states, const Ten
   ResidualStream stream = run_layers(start.ids, states, pass, nullptr, run.checkpoint, run.chunk);
   StageOutput output;
   ModelLoss& loss = output.loss;
-  if (parallel_) {  // every rank computed them from the whole input of a sublayer
+  if (parallel_) {  // every rank computed the same losses from the whole input of a sublayer
     for (Tensor& more : pass.losses) more = ops::computed_by_all(more, parallel_->ranks().size());
   }
   loss.auxiliary = std::move(pass.losses);
@@ -406,7 +407,7 @@ bool Model::is_stale(const ModelCache& cache, const ForwardContext& pass) const 
 Tensor Model::refill(const std::vector<int64_t>& ids, const ForwardContext& pass, const Device& device,
                      ModelCache& cache) {
   const int64_t width = pass.end();
-  std::vector<int64_t> all(static_cast<size_t>(pass.batch * width), 0);  // padded with token 0
+  std::vector<int64_t> all(static_cast<size_t>(pass.batch * width), 0);  // padding is token 0
   std::vector<int64_t> firsts;
   CachedOptions options;
   for (int64_t row = 0; row < pass.batch; ++row) {

@@ -76,7 +76,7 @@ void ModelCache::truncate(int64_t index, int64_t length) {
                  shortest, " tokens or more, not to ", length, "; reset the row and feed it again");
   }
   for (const auto& source : sources_) {
-    if (source) source->reset(index);  // keys and values of an encoder stay; states of chunks do not
+    if (source) source->reset(index);  // clears states of chunks; keys and values of an encoder stay
   }
   cut.length = length;
   if (keeps_ids_) cut.ids.resize(static_cast<size_t>(length));

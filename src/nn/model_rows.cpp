@@ -7,7 +7,8 @@
 namespace lamina::nn {
 namespace {
 
-/// The longest sequence after this step; if the host does not know, the longest that the page tables can hold.
+/// Length of the longest sequence after this step. If the host does not know it: the most that the page tables can
+/// hold.
 int64_t longest_row(const RowBatch& rows, const SequenceCache& cache, const arch::ArchSpec& spec) {
   if (rows.host_counts.empty()) {
     int64_t most = spec.context;

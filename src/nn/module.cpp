@@ -15,7 +15,7 @@ std::string nearest(const std::string& name, const std::set<std::string>& known)
   return "";
 }
 
-/// Why `value` cannot be loaded into `target`, as one line of an error message; empty if it can.
+/// The reason why `value` cannot be loaded into `target`, as a line of an error message. Empty if it can.
 std::string mismatch(const std::string& name, const Tensor& value, const Tensor& target) {
   if (!value.defined()) return str("\n  '", name, "' is undefined");
   if (value.shape() != target.shape()) {

@@ -19,13 +19,13 @@ using StateDict = NamedTensors;
 
 /// Names that load_state_dict skipped; both lists are empty after a strict load.
 struct LoadReport {
-  std::vector<std::string> missing;     ///< in the module, not in the dictionary: left as they were
-  std::vector<std::string> unexpected;  ///< in the dictionary, not in the module: ignored
+  std::vector<std::string> missing;     ///< in the module but not in the dictionary; their values are unchanged
+  std::vector<std::string> unexpected;  ///< in the dictionary but not in the module; ignored
 };
 
-/// A packed parameter: several matrices concatenated along their rows, so that one GEMM computes all of them (q, k, v;
-/// gate and up; gate and up of every expert). The data is in `whole`, or in `parts` if a checkpoint's tensors were
-/// adopted without a copy.
+/// A packed parameter: several matrices, concatenated along their rows so that one GEMM computes all of them (q, k, v;
+/// gate and up; gate and up of every expert). The data is in `whole` or, if tensors of a checkpoint were adopted
+/// without a copy, in `parts`.
 struct JoinedTensor {
   /// One matrix of a packed parameter.
   struct Part {
@@ -34,8 +34,8 @@ struct JoinedTensor {
   };
   std::vector<Part> layout;   ///< the matrices, in order
   Tensor whole;               ///< [Σ rows, …]; undefined if unpacked
-  std::vector<Tensor> parts;  ///< [rows, …] each if unpacked; else empty
-  int axis = 0;               ///< the row dimension; 1 if a dimension of experts precedes it
+  std::vector<Tensor> parts;  ///< one tensor [rows, …] per matrix, if unpacked; empty otherwise
+  int axis = 0;               ///< the row dimension; 1 if an expert dimension precedes it
 
   bool joined() const { return whole.defined(); }  ///< whether the data is in `whole`
   /// Part i: a view of `whole`, or parts[i].
@@ -44,8 +44,8 @@ struct JoinedTensor {
 
 struct WeightFormats;
 
-/// Base class of everything with named tensors, like torch.nn.Module. A derived class keeps its tensors and child
-/// modules as members and registers them in its constructor. The base holds pointers to them, so modules cannot be
+/// Base class of everything with named tensors, like torch.nn.Module. A derived class has its tensors and child modules
+/// as members and registers them in its constructor. The base class stores pointers to them, so modules cannot be
 /// copied or moved.
 class Module {
  public:
@@ -54,13 +54,13 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  /// Handles of the parameters; watching one on a tape makes it a leaf. A tensor with two names (tied weights) appears
-  /// twice here and once in parameters(). A packed parameter is one tensor under its packed name, unless it is
-  /// unpacked.
+  /// Handles of the parameters, with names. Watching one on a tape makes it a leaf. A tensor with two names (tied
+  /// weights) appears twice here and once in parameters(). A packed parameter is one tensor under its packed name,
+  /// unless it is unpacked.
   StateDict named_parameters() const;
-  /// For every packed parameter, by its packed name: the number of rows of each part.
+  /// The number of rows of each part, for every packed parameter, by its packed name.
   std::map<std::string, std::vector<int64_t>> joined_rows() const;
-  /// Parts of a packed parameter.
+  /// How a packed parameter is divided.
   struct JoinedLayout {
     std::vector<JoinedTensor::Part> parts;  ///< with their names in state_dict()
     int axis = 0;                           ///< dimension of their rows
@@ -73,28 +73,30 @@ class Module {
   /// Parameters and persistent buffers, as stored in a checkpoint. Parts of packed parameters appear as views under
   /// their own names.
   StateDict state_dict() const;
-  /// Gradients of the parameters on `tape`, named as in state_dict(); undefined for parameters without a gradient.
+  /// Gradients of the parameters on `tape`, named as in state_dict(). Undefined for parameters without a gradient.
   StateDict named_gradients(const Tape& tape) const;
-  /// Copies values into parameters and persistent buffers, converting dtype and device. All problems are collected
-  /// before anything is written and reported in one Error: wrong shapes always, missing and unexpected names if
-  /// `strict`.
+  /// Copies values into parameters and persistent buffers, converting dtype and device. Everything is checked before
+  /// anything is written; one Error reports all problems. Wrong shapes are always an error, missing and unexpected
+  /// names only if `strict`.
   LoadReport load_state_dict(const StateDict& values, bool strict = true);
-  /// Replaces the module's tensors by the given ones without a copy, to use a memory-mapped checkpoint in place. Every
-  /// name must be given and shapes must match; dtypes and devices are taken from the given tensors. Works on a module
-  /// built on meta. Packed parameters are unpacked afterwards.
+  /// Replaces the module's tensors by the given ones without a copy, for example to use a memory-mapped checkpoint in
+  /// place. Every name must be given and shapes must match. Dtypes and devices become those of the given tensors. Works
+  /// on a module built on the meta device. Afterwards packed parameters are unpacked.
   void adopt_state_dict(const StateDict& values);
 
-  /// Moves every tensor, including buffers. Gradients do not flow through the move: watch the parameters afterwards.
+  /// Moves every tensor, including buffers. The move is not differentiable: watch the parameters again afterwards.
   void to(const Device& device);
-  /// Converts the parameters and the persistent floating-point buffers. Non-persistent buffers are tables the module
-  /// computed; they keep their dtype.
+  /// Converts the parameters and the persistent floating-point buffers. Non-persistent buffers keep their dtype: they
+  /// are tables that the module computed.
   void to(DType dtype);
 
-  /// Initialises the parameters of this module and its children. Constructors of modules with parameters call it once.
+  /// Initialises the parameters of this module and its children. A constructor of a module with parameters calls it
+  /// once.
   virtual void reset_parameters();
 
-  /// Converts or quantizes the projection weights for generation. Quantized weights have no gradient; their original
-  /// tensors become meta tensors of the same shape. `prefix` is this module's name with a dot, empty for the root.
+  /// Converts or quantizes the projection weights for generation. Quantized weights have no gradient; the original
+  /// tensors become meta tensors of the same shape. `prefix` is this module's name followed by a dot, or empty for the
+  /// root.
   virtual void store_weights(const WeightFormats& formats, const std::string& prefix = "");
 
  protected:
@@ -104,11 +106,12 @@ class Module {
   void add_parameter(const std::string& name, Tensor& tensor);
   /// Registers a member as buffer `name`: a tensor without gradient that moves with the module.
   void add_buffer(const std::string& name, Tensor& tensor, Persistence persistence);
-  /// `joined.layout` has the names used in the state dict; `name` is the packed parameter's name.
+  /// Registers a packed parameter. `name` is its packed name; `joined.layout` has the names used in the state
+  /// dictionary.
   void add_joined_parameter(const std::string& name, JoinedTensor& joined);
   /// The first parameter of this module and its children.
   const Tensor& first_parameter() const;
-  /// A child with an empty name registers its tensors directly under this module's prefix.
+  /// Registers a child module. With an empty name, its tensors appear directly under this module's prefix.
   void add_child(const std::string& name, Module& child);
 
  private:
@@ -119,9 +122,10 @@ class Module {
     Tensor* tensor;        ///< null for a packed parameter
     JoinedTensor* joined;  ///< null for a plain tensor
   };
-  /// Calls body(prefix, slot) for own slots, then for those of the children.
+  /// Calls body(prefix, slot) for this module's slots, then for its children's.
   void visit_slots(const std::string& prefix, const std::function<void(const std::string&, const Slot&)>& body) const;
-  /// Calls body(dotted name, role, tensor) for every tensor: once for a packed parameter, once per part if unpacked.
+  /// Calls body(dotted name, role, tensor) for every tensor. A packed parameter counts once, an unpacked one once per
+  /// part.
   void visit(const std::function<void(const std::string&, Role, Tensor&)>& body) const;
   void check_name(const std::string& name) const;
   void replace(const std::function<Tensor(Role, const Tensor&)>& convert);

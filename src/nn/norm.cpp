@@ -54,7 +54,7 @@ void NormLayer::store_weights(const WeightFormats& /*formats*/, const std::strin
   store_vector(bias_);
 }
 
-/// LayerNorm over each head, then the scale and bias of each head.
+/// LayerNorm over each head, then each head's own scale and bias.
 Tensor NormLayer::per_head(const Tensor& x, double eps) const {
   Shape split = x.shape();
   split[-1] = heads_;

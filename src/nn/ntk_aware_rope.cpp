@@ -31,7 +31,7 @@ NTKAwareRoPE::Tables NTKAwareRoPE::make_tables(int64_t ratio, const Device& devi
   LAMINA_CHECK(!__builtin_mul_overflow(max_seq_len_, ratio, &length), "NTKAwareRoPE: max_seq_len ", max_seq_len_,
                " times ratio ", ratio, " overflows; choose a smaller ratio");
   const auto d = static_cast<double>(head_dim_);
-  // With head_dim = 2 there is one pair, whose frequency is 1 for every ratio.
+  // head_dim = 2 has one pair, whose frequency is 1 for every ratio.
   const double stretch = head_dim_ == 2 ? 1.0 : std::pow(static_cast<double>(ratio), d / (d - 2.0));
   const auto tables = ops::rotary_tables(length, head_dim_, {.theta = options_.base * stretch}, device);
   const auto widen = [&](const Tensor& per_pair) {

@@ -9,12 +9,13 @@
 namespace lamina::nn {
 namespace {
 
-/// The sum over ranks. Every rank receives the whole sum and its gradient, which is also the gradient of each part.
+/// All-reduce of `part` over the ranks. Every rank gets the whole sum and its gradient, which is also the gradient of
+/// each part.
 Tensor sum_over_ranks(const Tensor& part, comm::Communicator& ranks) {
   const Tensor wide = part.detach().to(accumulation_type(part.dtype()));
   const Tensor sum = wide.shares_memory_with(part) ? wide.clone() : wide.contiguous();
   ranks.all_reduce(sum, {.label = "embedding"});
-  Tensor result = sum.to(part.dtype());  // exact: all parts but one are 0
+  Tensor result = sum.to(part.dtype());  // exact, because all parts but one are 0
   record("all_reduce", {part}, {result}, {}, [](Backward& b) { b.add(0, b.grad(0)); });
   return result;
 }
@@ -40,7 +41,7 @@ ParallelVocabEmbedding::ParallelVocabEmbedding(int64_t vocab, int64_t width, int
 
 Tensor ParallelVocabEmbedding::forward(const Tensor& ids) const {
   LAMINA_CHECK(ids.defined(), "ParallelVocabEmbedding: ids is undefined; give a tensor of token ids");
-  const int64_t held = std::clamp<int64_t>(vocab_ - first_row(), 0, weight_.dim(0));  // the rest is padding
+  const int64_t held = std::clamp<int64_t>(vocab_ - first_row(), 0, weight_.dim(0));  // the remaining rows are padding
   Tensor part;
   if (held > 0) {
     const Tensor rows = held == weight_.dim(0) ? weight_ : weight_.slice(0, 0, held);

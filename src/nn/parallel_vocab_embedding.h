@@ -14,16 +14,18 @@ struct ParallelVocabEmbeddingOptions {
   /// Rank r initialises its rows with seed init_base_seed + r.
   uint64_t init_base_seed = 42;
   DType dtype = DType::f32;  ///< of the table
-  /// Connects the ranks: forward() then returns the whole embedding on every rank. Null: this rank's part of the sum.
+  /// Connects the ranks, so that forward() returns the whole embedding on every rank. Null: forward() returns this
+  /// rank's part of the sum.
   std::shared_ptr<comm::Communicator> communicator = nullptr;
-  /// Allow a world_size that does not divide vocab: every rank holds ⌈vocab / world_size⌉ rows, and the rows from vocab
-  /// on are padding, without a gradient.
+  /// Allow a world_size that does not divide vocab. Every rank then holds ⌈vocab / world_size⌉ rows; rows from vocab on
+  /// are padding without a gradient.
   bool pad = false;
 };
 
-/// Vocabulary-parallel embedding: this rank holds rows [rank · n, (rank + 1) · n), n = vocab / world_size. Ids of other
-/// ranks give zeros, so the sum over ranks is the embedding. With a communicator forward() computes that sum. Each
-/// row's gradient is computed on its own rank: every rank has the whole gradient of the sum, so backward sends nothing.
+/// Vocabulary-parallel embedding: this rank holds rows [rank · n, (rank + 1) · n) with n = vocab / world_size. Ids of
+/// other ranks give zeros, so the sum over all ranks is the embedding. With a communicator, forward() computes that
+/// sum. Backward needs no communication: every rank has the gradient of the whole sum and computes the gradient of its
+/// own rows.
 ///   weight  [n, width]       parameter
 ///   ids     [batch, seq]     i64 (or i32), each in [0, vocab); any other id is an error on every rank
 class ParallelVocabEmbedding final : public Module {
@@ -33,12 +35,12 @@ class ParallelVocabEmbedding final : public Module {
   ParallelVocabEmbedding(int64_t vocab, int64_t width, int64_t rank, int64_t world_size, const Device& device,
                          const ParallelVocabEmbeddingOptions& options = {});
 
-  /// The embedding of the ids that this rank holds, zeros for others; with a communicator the whole embedding, which
-  /// all ranks call together with the same ids: [batch, seq, width].
+  /// Embeddings [batch, seq, width] of the ids that this rank holds, zeros for others. With a communicator: the whole
+  /// embedding; all ranks must then call it together, with the same ids.
   Tensor forward(const Tensor& ids) const;
   void reset_parameters() override;
   const Tensor& weight() const { return weight_; }  ///< [n, width]
-  /// First vocabulary row held by this rank.
+  /// First vocabulary row that this rank holds.
   int64_t first_row() const { return rank_ * weight_.dim(0); }
 
  private:

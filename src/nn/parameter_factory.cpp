@@ -9,7 +9,7 @@
 namespace lamina::nn {
 namespace {
 
-/// FNV-1a hash of a parameter's name: its random stream number.
+/// FNV-1a hash of a parameter's name, the number of its random stream.
 uint64_t hash_of(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325U;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
@@ -19,7 +19,7 @@ uint64_t hash_of(const std::string& text) {
 /// Uniform in the open interval (0, 1).
 float unit(uint32_t word) { return (static_cast<float>(word >> 8U) + 0.5F) * 0x1p-24F; }
 
-constexpr int64_t kGrain = 16384;  // a multiple of the four words of one Philox call
+constexpr int64_t kGrain = 16384;  // a multiple of 4, the number of words of one Philox call
 
 /// Maps an element's index in a shard to its index in the whole weight.
 class WholeIndex {
@@ -53,7 +53,7 @@ class WholeIndex {
   int64_t whole_ = 1;
   int64_t begin_ = 0;
   int64_t lead_ = 0;
-  std::vector<std::pair<int64_t, int64_t>> sections_;  // elements of this rank, first one in the whole weight
+  std::vector<std::pair<int64_t, int64_t>> sections_;  // (number of elements, first index in the whole weight)
 };
 
 }  // namespace
@@ -93,7 +93,7 @@ ParameterFactory ParameterFactory::at(const std::string& name) const {
   return inner;
 }
 
-/// value(words, out) turns four random words into four values.
+/// Fills `tensor`. value(words, out) turns four random words into four values.
 template <class F>
 void ParameterFactory::fill(const std::string& name, const Tensor& tensor, const F& value) const {
   if (tensor.is_meta()) return;
@@ -107,7 +107,7 @@ void ParameterFactory::fill(const std::string& name, const Tensor& tensor, const
     T* out = target.template data<T>();
     target.device().threads().ranges(numel, kGrain, [&](int64_t begin, int64_t end) {
       float four[4];
-      int64_t held = -1;  // number of the Philox call in `four`
+      int64_t held = -1;  // index of the Philox call whose values are in `four`
       for (int64_t i = begin; i < end; ++i) {
         const int64_t at = index(i);
         if (at / 4 != held) value(philox(key, static_cast<uint64_t>(held = at / 4)), four);

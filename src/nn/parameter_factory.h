@@ -8,17 +8,17 @@
 namespace lamina::nn {
 
 /// Creates a model's parameters with their initial values. A value depends only on the seed, the parameter's full name
-/// and the element's index: not on the number of threads, the order of creation or whether projections are packed. On
-/// meta nothing is computed. The index is that in the whole weight, so a shard is a slice of the single-device values.
+/// and the element's index in the whole weight. It does not depend on the number of threads, the order of creation, or
+/// packing; and a shard is a slice of the single-device values. On the meta device nothing is computed.
 class ParameterFactory {
  public:
   struct Options {
     DType dtype = DType::f32;
     uint64_t seed = 0;
-    /// Standard deviation of weights, and of the projections into the residual stream.
+    /// Standard deviation of weights. Projections into the residual stream have their own.
     double deviation = 0.02;
     double residual_deviation = 0.02;
-    /// The shard of every weight that this rank holds; null: all weights whole. Must outlive the factory.
+    /// The shard of every weight that this rank holds. Null: whole weights. Must outlive the factory.
     const arch::Shards* shards = nullptr;
   };
   ParameterFactory(const Device& device, const Options& options) : device_(device), options_(options) {}
@@ -26,11 +26,11 @@ class ParameterFactory {
   /// A factory that prefixes parameter names with "<name>.".
   ParameterFactory at(const std::string& name) const;
 
-  /// Whether this rank holds the weight. Shapes given to the other functions are those of its shard.
+  /// Whether this rank holds the weight. Shapes passed to the other functions are those of its shard.
   bool holds(const std::string& name) const;
-  /// Whether this rank holds a weight under "<name>.", or there is none.
+  /// Whether this rank holds a weight under "<name>.". Also true if there is no such weight.
   bool holds_any(const std::string& name) const;
-  /// How many experts of a weight [experts, …] this rank holds.
+  /// The number of experts that this rank holds of a weight [experts, …].
   int64_t held_experts(const std::string& name, int64_t experts) const;
   /// The shard of a weight that this rank holds; null if it holds the whole weight.
   const arch::Shard* shard(const std::string& name) const;
@@ -57,7 +57,7 @@ class ParameterFactory {
   void fill(const std::string& name, const Tensor& tensor, const F& value) const;
 
   Device device_;
-  Device host_ = Device::cpu();  // computes the values of tensors elsewhere
+  Device host_ = Device::cpu();  // computes initial values for tensors on other devices
   Options options_;
   std::string prefix_;
 };

@@ -70,7 +70,7 @@ Tensor PooledHead::pooled(const Tensor& x, const ForwardStart& start) const {
   Tensor y = ops::matmul(shares_of(starts, pooling_->of, x.dtype(), x.device()), tokens);
   if (dense_) y = dense_->forward(y, pooling_->activation);
   if (!pooling_->unit_length) return y;
-  // x / rms(x) has length sqrt(width).
+  // x / rms(x) has Euclidean norm sqrt(width).
   return ops::scale(ops::rms_norm(y, {}, {.eps = 1e-12}), 1.0 / std::sqrt(static_cast<double>(d_model_)));
 }
 

@@ -6,7 +6,7 @@
 
 namespace lamina::nn {
 
-/// One vector per sequence, and the logits of a classifier on it.
+/// Pools hidden states to one vector per sequence, and computes a classifier's logits from it.
 ///   "pooling.weight" [d_model, d_model], "pooling.bias"; "classifier.weight" [classes, d_model], "classifier.bias"
 /// Register it with add_child("", …).
 class PooledHead final : public Module {

@@ -9,8 +9,8 @@
 
 namespace lamina::nn {
 
-/// Position parameters shared by all layers ("position.…", as arch::outer_weights lists them) and the RoPE tables.
-/// Layers keep a reference to it.
+/// Position parameters that all layers share ("position.…", listed by arch::outer_weights), and the RoPE tables. Layers
+/// keep a reference to it.
 class PositionTables final : public Module {
  public:
   PositionTables(const arch::ArchSpec& spec, const ParameterFactory& make);
@@ -21,11 +21,11 @@ class PositionTables final : public Module {
   const Tensor& u() const { return u_; }
   const Tensor& v() const { return v_; }
 
-  /// RoPE with these settings, created on first use.
+  /// RoPE tables for these settings, created on first use.
   RotaryPosition& rotary(const arch::Rope& rope);
-  /// Whether some RoPE's frequencies depend on the sequence length.
+  /// Whether any RoPE has frequencies that depend on the sequence length.
   bool depend_on_length() const;
-  /// Whether some RoPE has different frequencies at the lengths `a` and `b`.
+  /// Whether any RoPE has different frequencies for the sequence lengths `a` and `b`.
   bool change_between(int64_t a, int64_t b) const;
 
  private:

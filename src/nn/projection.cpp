@@ -9,8 +9,8 @@
 namespace lamina::nn {
 namespace {
 
-/// Packs separately loaded parts, so that one GEMM computes all. Parts in host memory may be pages of a memory-mapped
-/// file, which should not be copied.
+/// Packs separately loaded parts, so that one GEMM computes all of them. Parts in host memory stay separate: they may
+/// be pages of a memory-mapped file, which should not be copied.
 void pack_outside_host_memory(JoinedTensor& tensor) {
   const std::vector<Tensor>& parts = tensor.parts;
   const bool packs = !parts.empty() && std::all_of(parts.begin(), parts.end(), [&](const Tensor& part) {

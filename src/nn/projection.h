@@ -17,7 +17,8 @@ namespace lamina::nn {
 ///   weight [out, in] as "weight", bias [out] as "bias" if there is one
 class Linear final : public Module {
  public:
-  enum class Ends : uint8_t { inside, in_residual };  ///< decides the initial deviation
+  /// Where the output goes. Projections into the residual stream have their own initial deviation.
+  enum class Ends : uint8_t { inside, in_residual };
   Linear(int64_t out, int64_t in, bool bias, const ParameterFactory& make, Ends ends = Ends::inside);
 
   Tensor forward(const Tensor& x, ops::Activation activation = ops::Activation::none) const {
@@ -29,13 +30,13 @@ class Linear final : public Module {
     return stream.normed_linear(norm, used_weight(), bias_, activation);
   }
   const Tensor& weight() const { return weight_; }
-  /// The weight of the product, plain or quantized.
+  /// The weight that the GEMM uses, plain or quantized.
   ops::LinearWeight used_weight() const { return quantized_.defined() ? ops::LinearWeight(quantized_) : weight_; }
   const Tensor& bias() const { return bias_; }
   /// Whether the weight is not quantized.
   bool has_unquantized_weight() const { return !quantized_.defined(); }
   void store_weights(const WeightFormats& formats, const std::string& prefix) override;
-  /// Keeps weight() unquantized, for owners that use it directly.
+  /// Keeps weight() unquantized in store_weights(), for owners that use it directly.
   void keep_weight() { keeps_weight_ = true; }
 
  private:
@@ -45,30 +46,30 @@ class Linear final : public Module {
   Tensor bias_;
 };
 
-/// One of the projections of a JoinedLinear.
+/// One projection of a JoinedLinear.
 struct ProjectionPart {
   std::string name;  ///< "q"; its weight is "q.weight" in the state dict
   int64_t out = 0;
   bool bias = false;
 };
 
-/// Several projections of the same input, computed as one GEMM with a packed weight [Σ out, in], or as one GEMM each if
-/// a checkpoint was adopted in place. Register it with add_child("", …), so that the parts' names appear directly under
+/// Several projections of the same input. They are one GEMM with a packed weight [Σ out, in] or, if a checkpoint was
+/// adopted in place, one GEMM each. Register it with add_child("", …), so that the parts' names appear directly under
 /// the owner's.
 class JoinedLinear final : public Module {
  public:
-  /// `name` names the packed parameter for optimizers: "qkv" gives "qkv.weight" and "qkv.bias".
+  /// `name` is the packed parameter's name for optimizers: "qkv" gives "qkv.weight" and "qkv.bias".
   JoinedLinear(const std::string& name, std::vector<ProjectionPart> parts, int64_t in, const ParameterFactory& make);
 
   /// x [..., in] → [..., Σ out].
   Tensor forward(const Tensor& x) const;
-  /// gated_activation(forward(x)) for the two parts gate and up.
+  /// gated_activation(forward(x)), if the two parts are gate and up.
   Tensor forward_gated(const Tensor& x, ops::Gate gate, const ops::GateOptions& options) const;
   /// forward() and forward_gated() of norm(residual stream).
   Tensor forward_normed(ResidualStream& stream, const NormLayer& norm) const;
   Tensor forward_normed_gated(ResidualStream& stream, const NormLayer& norm, ops::Gate gate,
                               const ops::GateOptions& options) const;
-  /// forward(x) split into its parts, [..., out] each; views of one tensor if the weight is packed.
+  /// forward(x) split into its parts [..., out]. They are views of one tensor if the weight is packed.
   std::vector<Tensor> forward_parts(const Tensor& x) const;
   /// Splits the output of forward() into views of the parts.
   std::vector<Tensor> split(const Tensor& y) const;
@@ -79,9 +80,9 @@ class JoinedLinear final : public Module {
   const Tensor& weight() const { return weight_.whole; }
   /// The packed weight of that GEMM, plain or quantized.
   ops::LinearWeight used_weight() const { return quantized_.defined() ? ops::LinearWeight(quantized_) : weight_.whole; }
-  /// Bias of all parts, with zeros for parts without a bias; undefined if no part has one.
+  /// Bias of all parts: zeros for parts without a bias, undefined if no part has one.
   Tensor joined_bias() const;
-  /// The first part's format applies to all parts. On a GPU the parts are packed first.
+  /// Uses the format of the first part for all parts. On a GPU, packs the parts first.
   void store_weights(const WeightFormats& formats, const std::string& prefix) override;
 
  private:
@@ -90,8 +91,8 @@ class JoinedLinear final : public Module {
   std::vector<ProjectionPart> parts_;
   JoinedTensor weight_;
   ops::QuantizedWeight quantized_;           ///< quantized weight of all parts; replaces weight_ if defined
-  JoinedTensor bias_;                        ///< if every part has a bias
-  std::vector<JoinedTensor> single_biases_;  ///< if only some have one; empty layout for the others
+  JoinedTensor bias_;                        ///< used if every part has a bias
+  std::vector<JoinedTensor> single_biases_;  ///< used if only some parts have a bias; empty layout for the others
 };
 
 }  // namespace lamina::nn

@@ -10,9 +10,9 @@ class Tape;
 
 namespace lamina::nn {
 
-/// Selective recomputation (arXiv:2205.05198): frees the memory of `value`, which `compute` returns again when backward
-/// comes to this place. Call it after the last operator that reads `value`: their tape records keep its shape, and find
-/// the values when they need them. Does nothing if `tape` is null or does not record, or if no record keeps `value`.
+/// Selective recomputation (arXiv:2205.05198): frees the memory of `value`. When backward needs it, `compute` is called
+/// to compute it again. Call this after the last operator that reads `value`; the tape records of these operators then
+/// get the recomputed values. Does nothing if `tape` is null or does not record, or if no record keeps `value`.
 void recompute_in_backward(Tape* tape, const Tensor& value, std::function<Tensor()> compute);
 
 }  // namespace lamina::nn

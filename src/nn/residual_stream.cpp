@@ -5,7 +5,7 @@
 namespace lamina::nn {
 namespace {
 
-/// Runs project(x, branch) → (h, y), makes h the new residual stream and returns y.
+/// Calls project(x, branch) → (h, y), replaces the residual stream by h, and returns y.
 template <class F>
 Tensor move_on(ResidualStream& stream, const F& project) {
   auto [h, y] = project(stream.x, stream.branch);

@@ -9,14 +9,14 @@
 namespace lamina::nn {
 namespace {
 
-/// theta scaled so that the lowest frequency is divided by `ratio` and the highest is unchanged.
+/// The theta for which the lowest frequency is divided by `ratio` and the highest is unchanged.
 double ntk_theta(double theta, double ratio, int64_t dim) {
   if (dim <= 2) return theta;  // one pair, whose frequency is 1 for every theta
   const auto d = static_cast<double>(dim);
   return theta * std::pow(ratio, d / (d - 2.0));
 }
 
-/// The (fractional) index of the pair that completes `turns` rotations within `length` positions.
+/// The (fractional) index of the pair that makes `turns` full rotations within `length` positions.
 double pair_turning(double turns, double theta, int64_t dim, int64_t length) {
   const double per_radian = static_cast<double>(length) / (turns * 2.0 * std::numbers::pi);
   return static_cast<double>(dim) * std::log(per_radian) / (2.0 * std::log(theta));
@@ -72,7 +72,7 @@ struct Scale {
       const double turns = original * angle / (2.0 * std::numbers::pi);
       if (turns < bands.low_freq_factor) {
         angle /= bands.factor;
-      } else if (turns < bands.high_freq_factor) {  // nothing lies between equal factors
+      } else if (turns < bands.high_freq_factor) {  // never true if both factors are equal
         const double kept = (turns - bands.low_freq_factor) / (bands.high_freq_factor - bands.low_freq_factor);
         angle *= (1.0 - kept) / bands.factor + kept;
       }

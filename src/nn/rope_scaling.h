@@ -8,7 +8,7 @@ namespace lamina::nn {
 
 /// RoPE frequencies at a given sequence length.
 struct RopeFrequencies {
-  std::vector<double> angles;     ///< radians per position, one for each of the rotary_dim/2 pairs
+  std::vector<double> angles;     ///< radians per position for each of the rotary_dim/2 pairs
   double attention_factor = 1.0;  ///< multiplies cos and sin
 };
 

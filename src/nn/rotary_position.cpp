@@ -10,7 +10,7 @@
 namespace lamina::nn {
 namespace {
 
-/// Rounds up, so that generation does not rebuild the tables at every step.
+/// Rounds a table size up, so that generation does not rebuild the tables in every step.
 int64_t with_room(int64_t rows) {
   constexpr uint64_t kLeast = 64;
   return static_cast<int64_t>(std::bit_ceil(std::max(static_cast<uint64_t>(rows), kLeast)));

@@ -8,22 +8,23 @@
 
 namespace lamina::nn {
 
-/// The rows of one step of Model::row_logits. A row is one sequence; it contributes one token (decoding), a few
+/// The rows of one step of Model::row_logits. A row is one sequence. It contributes one token (decoding), a few tokens
 /// (speculation) or a chunk of its prompt. The new tokens of all rows are concatenated without padding. Tensors are on
 /// the model's device; a captured CUDA graph reads them at the same addresses in every replay.
 struct RowBatch {
-  /// Page tables of each page group (SequenceCache::groups); lengths and starts are the same tensors in all groups.
+  /// Page tables, one entry per page group (SequenceCache::groups). All entries share the tensors of lengths and
+  /// starts.
   std::vector<ops::PagedRows> groups;
   Tensor positions;  ///< [tokens] i64: position of each token in its sequence
-  Tensor slots;      ///< [rows] i32: state slot of each row; only if SequenceCache::has_states()
-  /// New tokens of each row, and tokens its cache held before. Both are empty if the step is captured as a CUDA graph:
-  /// then every row has exactly one token, and only device memory holds its position.
+  Tensor slots;      ///< [rows] i32: each row's slot for recurrent states; only if SequenceCache::has_states()
+  /// Per row: number of new tokens, and number of tokens cached before. Both are empty if the step is captured as a
+  /// CUDA graph: then every row has exactly one token, and only device memory holds its position.
   std::vector<int32_t> host_counts;
   std::vector<int32_t> host_offsets;
-  /// Type of the residual stream and everything computed from it; none: the type of the embedding table.
+  /// Data type of the residual stream and everything computed from it. Empty: the type of the embedding table.
   std::optional<DType> activations;
 
-  /// Number of rows, from the host counts, or of tokens if there are none.
+  /// The number of rows. Without host counts: the number of tokens, because each row then has one.
   int64_t rows() const { return host_counts.empty() ? positions.dim(0) : static_cast<int64_t>(host_counts.size()); }
   /// Whether every row has exactly one new token.
   bool is_decode() const;
@@ -37,8 +38,8 @@ struct RowRange {
   int64_t tokens = 0;
 };
 
-/// Splits the rows of a step into maximal ranges of consecutive rows that have the same `kind`(row). Needs host counts,
-/// except in a decode step, which is one range.
+/// Splits the rows of a step into maximal ranges of consecutive rows with equal `kind`(row). Needs host counts; without
+/// them (a decode step) all rows form one range.
 template <class Kind>
 std::vector<RowRange> row_ranges(const RowBatch& rows, const Kind& kind) {
   if (rows.host_counts.empty()) return {{0, rows.rows(), 0, rows.rows()}};
@@ -54,10 +55,10 @@ std::vector<RowRange> row_ranges(const RowBatch& rows, const Kind& kind) {
   return ranges;
 }
 
-/// The page tables of a range of rows, with `starts` counted from the range's first token.
+/// The page tables of a range of rows. `starts` then counts from the range's first token.
 ops::PagedRows slice_rows(const ops::PagedRows& all, const RowRange& range);
 
-/// The pass of one row alone, as if it were the only row of a batch.
+/// The context of one row alone, as if it were the only row of a batch.
 ForwardContext sequence_of(const ForwardContext& pass, int64_t row);
 
 }  // namespace lamina::nn

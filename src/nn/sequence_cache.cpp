@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kLeastPageSize = 16;
 
-/// All tensors of a layer's pages; each has the pages as its first dimension.
+/// All tensors of a layer's paged cache. Their first dimension is the page.
 std::vector<Tensor> page_tensors(const LayerMemory& layer) {
   std::vector<Tensor> tensors;
   for (const Tensor& tensor : {layer.pages.k, layer.pages.v, layer.pages.scales.k, layer.pages.scales.v}) {
@@ -17,7 +17,7 @@ std::vector<Tensor> page_tensors(const LayerMemory& layer) {
   return tensors;
 }
 
-/// All tensors of a layer's states; each has the slots as its first dimension.
+/// All tensors of a layer's recurrent states. Their first dimension is the slot.
 std::vector<Tensor> state_tensors(const LayerMemory& layer) {
   std::vector<Tensor> tensors;
   for (const Tensor& tensor : {layer.conv, layer.scan}) {
@@ -86,7 +86,7 @@ SequenceCache::SequenceCache(const std::vector<CacheLayout>& layers, const Seque
       layer.pages = make_pages(layout, pages(layer.group), page_size_, dtype, device);
     }
     has_states_ = has_states_ || layout.conv || layout.scan;
-    const int64_t slots = state_slots_ + 1;  // the last one is unused_slot()
+    const int64_t slots = state_slots_ + 1;  // one more, for unused_slot()
     if (layout.conv) layer.conv = Tensor::zeros(in_slots(slots, *layout.conv), state_type, device);
     if (layout.scan) layer.scan = Tensor::zeros(in_slots(slots, *layout.scan), state_type, device);
   }

@@ -9,7 +9,7 @@ namespace {
 constexpr const char* kInput = "sublayer input";
 constexpr const char* kOutput = "sublayer output";
 
-/// First token of a rank's share.
+/// Index of the first token in a rank's share.
 int64_t first_token(int64_t tokens, int rank, int ranks) { return rank * tokens / ranks; }
 
 }  // namespace

@@ -8,13 +8,13 @@
 
 namespace lamina::nn {
 
-/// The ranks that hold one model together (tensor parallel). Each builds the same layers with its own heads, columns of
-/// feed-forwards and tokens of the vocabulary (arch::sharded_spec). Only the borders of a sublayer communicate: enter()
-/// before it, leave() after it.
+/// The ranks that hold one model together (tensor parallelism). Each builds the same layers, with its own heads,
+/// feed-forward columns and vocabulary rows (arch::sharded_spec). Communication happens only at the borders of a
+/// sublayer: ForwardContext::enter() before it, leave() after it.
 ///
-/// Without `sequence` every rank has the whole residual stream [batch, seq, d_model], and leave() is an all-reduce.
-/// With `sequence` (sequence parallel) rank r has its share of the batch · seq tokens, [1, tokens, d_model]: norms,
-/// dropout and residual additions are divided, too. enter() is then an all-gather and leave() a reduce-scatter.
+/// Without `sequence`, every rank has the whole residual stream [batch, seq, d_model], and leave() is an all-reduce.
+/// With `sequence` (sequence parallelism), rank r has its share of the batch · seq tokens, [1, tokens, d_model]. Norms,
+/// dropout and residual additions are then divided, too; enter() is an all-gather and leave() a reduce-scatter.
 class TensorParallel {
  public:
   TensorParallel(std::shared_ptr<comm::Communicator> ranks, bool sequence)
@@ -22,7 +22,7 @@ class TensorParallel {
 
   comm::Communicator& ranks() const { return *ranks_; }
   bool sequence() const { return sequence_; }  ///< whether ranks divide the tokens of the residual stream
-  /// Tokens of each rank's share of `tokens`.
+  /// Number of tokens in each rank's share of `tokens`.
   std::vector<int64_t> token_counts(int64_t tokens) const;
 
  private:

@@ -9,7 +9,7 @@ struct VocabEmbeddingOptions {
   /// The table is initialised from a normal distribution, like nn.init.normal_.
   double init_mean = 0.0;
   double init_std = 1.0;     ///< see init_mean
-  uint64_t init_seed = 42;   ///< as for torch.manual_seed
+  uint64_t init_seed = 42;   ///< see torch.manual_seed
   DType dtype = DType::f32;  ///< of the table
 };
 

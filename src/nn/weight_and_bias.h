@@ -4,7 +4,7 @@
 
 namespace lamina::nn {
 
-/// "weight" and an optional "bias", for operators that take them as plain tensors.
+/// A "weight" and an optional "bias", for operators that take them as plain tensors.
 class WeightAndBias final : public Module {
  public:
   WeightAndBias(Tensor weight, Tensor bias) : weight_(std::move(weight)), bias_(std::move(bias)) {

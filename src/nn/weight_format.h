@@ -15,7 +15,7 @@ inline bool is_quantized(WeightFormat format) { return format == WeightFormat::q
 /// Maps each weight's name to a format.
 struct WeightFormats {
   struct Rule {
-    std::string pattern;  ///< substring of the weight's name ("head.", "layers.0.mixer")
+    std::string pattern;  ///< matches weights whose name contains it: "head.", "layers.0.mixer"
     WeightFormat format;
   };
   WeightFormat all = WeightFormat::as_stored;
@@ -24,14 +24,14 @@ struct WeightFormats {
   WeightFormat of(const std::string& name) const;
 };
 
-/// Parses "q4", optionally followed by rules: "q4,head.=q8,layers.0.=f32". The head of a q4 model is q8 unless a rule
-/// says otherwise, because its rounding errors affect the probabilities directly.
+/// Parses a format, optionally followed by rules: "q4,head.=q8,layers.0.=f32". In a q4 model the head is q8 unless a
+/// rule says otherwise, because its rounding errors affect the probabilities directly.
 WeightFormats parse_weight_formats(const std::string& text);
 
-/// Converts a weight [out, in] in place, or quantizes it into `quantized`; `weight` then becomes a meta tensor.
+/// Converts a weight [out, in] in place or quantizes it into `quantized`. A quantized `weight` becomes a meta tensor.
 void store_weight(Tensor& weight, ops::QuantizedWeight& quantized, WeightFormat format);
 
-/// Converts a norm scale or bias outside host memory to f32: GPU kernels expect f32, and every call would convert it.
+/// Converts a norm scale or bias on a GPU to f32. The kernels expect f32, and otherwise every call would convert it.
 void store_vector(Tensor& vector);
 
 }  // namespace lamina::nn

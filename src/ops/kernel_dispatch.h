@@ -9,17 +9,20 @@
 
 namespace lamina::ops {
 
+// Operators such as attention have several kernels. A dispatch table (KernelRow) lists them in order of preference;
+// ForcedKernel overrides the choice in tests and benchmarks.
+
 /// Thrown if a forced kernel does not support a call.
 class UnsupportedKernel : public Error {
  public:
   using Error::Error;
 };
 
-/// The kernels of an operator in kernels.def.
+/// The names of an operator's kernels, as in kernels.def.
 std::vector<std::string> kernels_of(std::string_view op);
 
-/// Forces one kernel of an operator on a device while in scope, so that tests and benchmarks reach every kernel with
-/// the same call. Calls that it does not support throw UnsupportedKernel.
+/// Forces one kernel of an operator on a device while this object is in scope, so that tests and benchmarks reach every
+/// kernel with the same call. Calls that the kernel does not support throw UnsupportedKernel.
 class ForcedKernel {
  public:
   ForcedKernel(const Device& device, std::string_view op, std::string_view kernel);
@@ -33,23 +36,23 @@ class ForcedKernel {
   std::string previous_;
 };
 
-/// Whether a kernel may be tried: none is forced, or this one is.
+/// True if `kernel` may run: either no kernel is forced, or this one is.
 inline bool allows_kernel(const Device& device, std::string_view op, std::string_view kernel) {
   const std::string_view forced = device.forced_kernel(op);
   return forced.empty() || forced == kernel;
 }
 
-/// Throws because no allowed kernel supports the call.
+/// Throws because no kernel that may run supports the call: UnsupportedKernel if one is forced, else an internal error.
 [[noreturn]] void reject_call(const Device& device, std::string_view op);
 
-/// Throws if another kernel is forced.
+/// Calls reject_call() if another kernel is forced.
 inline void require_kernel(const Device& device, std::string_view op, std::string_view kernel) {
   if (!allows_kernel(device, op, kernel)) reject_call(device, op);
 }
 
-/// One row of a dispatch table. The first row that supports a call and is preferred for it runs. `preferred` is about
-/// speed and determinism, so a forced kernel ignores it. `run` returns false, and has done nothing, if only the launch
-/// showed that the kernel does not support the call.
+/// One row of a dispatch table. The first row that supports a call and is preferred for it runs. `preferred` decides by
+/// speed and determinism only, so a forced kernel ignores it. `run` returns false, without having done anything, if
+/// support could only be checked at launch and the kernel does not support the call.
 template <class Call>
 struct KernelRow {
   const char* kernel;
@@ -58,7 +61,7 @@ struct KernelRow {
   bool (*run)(Call&);
 };
 
-/// Runs the call by one kernel of the table.
+/// Runs the call with the first suitable kernel of the table; calls reject_call() if there is none.
 template <class Call, size_t kRows>
 void dispatch(std::string_view op, const KernelRow<Call> (&table)[kRows], const Device& device, Call& call) {
   const bool forced = !device.forced_kernel(op).empty();

@@ -8,8 +8,9 @@
 #define LAMINA_LAUNCH_CUDA(kernel, ...) ::lamina::ops::no_cuda(#kernel)
 #endif
 
-/// Reports an operator's work and runs its kernel on the device: cpu::kernel(args…) or cuda::kernel(args…). On `meta`
-/// only the work is counted. A missing kernel for a device in the build is a link error.
+/// Adds the operator's work (FLOPs and bytes) to the device's counters and runs the kernel: cpu::kernel(args…) or
+/// cuda::kernel(args…). On `meta` it only counts the work. If the build lacks the kernel for one of its devices,
+/// linking fails.
 #define LAMINA_LAUNCH(device, work, kernel, ...)                                       \
   do {                                                                                 \
     const ::lamina::Device& launch_device = (device);                                  \
@@ -26,6 +27,7 @@ namespace lamina::ops {
 /// Converts an estimated floating-point count for Work to int64, with saturation.
 inline int64_t whole(double count) { return count < 0x1p62 ? static_cast<int64_t>(count) : int64_t{1} << 62; }
 
+/// Throws an Error: this build has no CUDA kernels.
 [[noreturn]] void no_cuda(const char* kernel);
 
 // Argument checks shared by operators. Each throws an Error that names the operator and the argument.
@@ -38,7 +40,8 @@ void check_rank_at_least(const char* op, const char* name, const Tensor& tensor,
 void check_same_device(const char* op, std::initializer_list<Tensor> tensors);
 void check_finite(const char* op, const char* name, double value);
 
-/// The tensor, contiguous, in the accumulation type for `like`: how kernels take small parameters such as norm weights.
+/// The tensor, contiguous and in the accumulation type of `like` (f32; f64 for f64). Kernels take small parameters such
+/// as norm weights in this form.
 Tensor as_accumulation(const Tensor& tensor, DType like);
 
 }  // namespace lamina::ops

@@ -30,7 +30,7 @@ std::string Axis::label(double tick) const {
     const char* name;
   };
   constexpr std::array<Unit, 4> kUnits{{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}}};
-  // Ticks without a common step are formatted by their own magnitude.
+  // Ticks without a common step are each formatted by their own magnitude.
   const double largest = tick_step > 0 ? std::max(std::abs(low), std::abs(high)) : tick;
   const double step = tick_step > 0 ? tick_step : std::pow(10.0, std::floor(std::log10(tick) + 1e-9));
   for (const Unit& unit : kUnits) {
@@ -80,7 +80,7 @@ Axis log_axis(double low, double high, int ticks) {
     }
     if (axis.ticks.size() <= static_cast<size_t>(ticks)) break;
   }
-  // The range spans less than a factor of about two, so linear ticks are more useful.
+  // The range spans less than about a factor of two, so linear ticks are more useful.
   if (axis.ticks.size() < 2) {
     const Axis usual = linear_axis(low, high, ticks);
     axis.ticks = usual.ticks;
@@ -91,7 +91,7 @@ Axis log_axis(double low, double high, int ticks) {
 
 Axis Range::axis(int ticks) const {
   const double margin = 0.05 * (high - low);
-  // Values that differ only by rounding count as one; ticks between them would have equal labels.
+  // Values that differ only by rounding count as one value; ticks between them would have equal labels.
   const bool apart = high - low > 1e-9 * std::max(std::abs(low), std::abs(high));
   return apart ? linear_axis(low - margin, high + margin, ticks) : linear_axis(low, low, ticks);
 }

@@ -9,18 +9,19 @@ namespace lamina::plot {
 struct Axis {
   double low = 0;
   double high = 1;
-  double tick_step = 1;  ///< 0: each tick is rounded by its own magnitude
+  double tick_step = 1;  ///< 0: each tick label is rounded by its own magnitude
   std::vector<double> ticks;
   bool logarithmic = false;
 
-  /// Position of the value on the axis: 0 at `low`, 1 at `high`.
+  /// Position of a value on the axis: 0 at `low`, 1 at `high`.
   double share(double value) const;
-  /// Writes a tick with as many decimals as the ticks need; thousands and above use k, M, G, T.
+  /// Formats a tick with as many decimals as the ticks need. Large numbers use k, M, G, T.
   std::string label(double tick) const;
 };
-/// Places about `ticks` ticks at multiples of 1, 2 or 5 times a power of ten, within [low, high].
+/// An axis with about `ticks` ticks at multiples of 1, 2 or 5 times a power of ten, within [low, high].
 Axis linear_axis(double low, double high, int ticks);
-/// Logarithmic axis, 0 < low. Ticks are at 1, 2 and 5 times powers of ten, or at the powers only if these are too many.
+/// A logarithmic axis; low must be positive. Ticks are at 1, 2 and 5 times powers of ten, or only at the powers if that
+/// is too many.
 Axis log_axis(double low, double high, int ticks);
 
 /// Minimum and maximum of the added values.
@@ -32,7 +33,7 @@ struct Range {
     high = value > high ? value : high;
   }
   bool empty() const { return low > high; }
-  /// Linear axis with a margin of 5 % on either side.
+  /// A linear axis with a margin of 5 % on both sides.
   Axis axis(int ticks) const;
 };
 

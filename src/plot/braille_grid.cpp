@@ -25,7 +25,7 @@ TerminalStyle terminal_style(size_t curve, bool colours) {
 
 void BrailleGrid::set(int x, int y, int curve) {
   if (x < 0 || y < 0 || x >= dots_across() || y >= dots_down()) return;
-  // Braille numbers its dots down the left column, down the right column, then the fourth row.
+  // Braille numbers its dots down the left column, then down the right one; the fourth row was added later.
   constexpr std::array<std::array<uint8_t, 2>, 4> kBits{{{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}}};
   Cell& cell = cells_[index(x / 2, y / 4)];
   cell.dots |= kBits[static_cast<size_t>(y % 4)][static_cast<size_t>(x % 2)];

@@ -32,7 +32,7 @@ struct TextStyle {
   Anchor anchor = Anchor::start;
   Colour colour = kInk;
   bool bold = false;
-  bool upwards = false;  ///< rotated by 90°, so that it reads from bottom to top
+  bool upwards = false;  ///< rotated by 90°, to be read from bottom to top
 };
 
 /// Drawing surface. Coordinates are in pixels; the origin is the upper left corner and y grows downwards.
@@ -47,12 +47,12 @@ class Canvas {
   virtual void line(const Points& points, const Stroke& stroke) = 0;
   virtual void dot(double x, double y, double radius, Colour fill, Marker marker = Marker::circle) = 0;
   virtual void text(double x, double y, const std::string& text, const TextStyle& style) = 0;
-  /// Restricts drawing to this box until `unclip` is called.
+  /// Restricts drawing to this box, until unclip() is called.
   virtual void clip(double x, double y, double width, double height) = 0;
   virtual void unclip() = 0;
 };
 
-/// Corners of a marker with the same area as a circle of this radius; empty for Marker::circle.
+/// Corners of a marker with the same area as a circle of this radius. Empty for Marker::circle.
 Canvas::Points marker_corners(Marker marker, double x, double y, double radius);
 /// Number of UTF-8 characters in `text`.
 size_t text_columns(const std::string& text);

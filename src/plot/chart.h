@@ -7,12 +7,12 @@
 
 namespace lamina::plot {
 
-// Safe for colour-blind readers (Okabe & Ito 2008) and dark enough for a light background.
+// Distinguishable by colour-blind readers (Okabe & Ito 2008), and dark enough for a light background.
 inline constexpr std::array<Colour, 7> kChartColours{
     {{0, 114, 178}, {213, 94, 0}, {0, 158, 115}, {204, 121, 167}, {230, 159, 0}, {86, 180, 233}, {90, 90, 90}}};
 
-/// Style of the curve at an index of a list. The seven colours repeat; with each repeat the dashes and the marker
-/// change, so that 28 indices have distinct styles.
+/// Style of the curve at an index of a list. The seven colours repeat; each repeat has other dashes and markers, so 28
+/// indices have distinct styles.
 struct CurveStyle {
   Colour colour;
   std::vector<double> dashes;
@@ -22,15 +22,16 @@ struct CurveStyle {
 };
 CurveStyle curve_style(size_t index);
 
-/// Position of a curve among the curves that overlap it: the `index`-th of `count`.
+/// Position of a curve among the `count` curves that overlap: it is number `index`.
 struct Overlap {
   size_t index = 0;
   size_t count = 1;
 };
-/// Curves overlap if their x are equal and, at two thirds of the points or more, their y differ by ≤ 2.5 pixels.
+/// Finds curves that overlap: their x are equal and, at two thirds of the points or more, their y differ by at most 2.5
+/// pixels.
 std::vector<Overlap> overlaps_of(const std::vector<Canvas::Points>& curves);
-/// Stroke of a curve that overlaps others. The first curve is solid. Each other curve is dashed and covers its own
-/// share of the line, so that the colours alternate.
+/// Stroke of a curve that overlaps others. The first curve is solid. The others are dashed; each covers its own share
+/// of the line, so that the colours alternate.
 Stroke overlapping(Stroke stroke, const Overlap& overlap);
 
 /// Plot area of a chart in pixels, with its axes.
@@ -48,19 +49,19 @@ struct ChartFrame {
 /// Draws grid lines at the ticks, tick labels on both axes, and the axis names.
 void draw_frame(Canvas& canvas, const ChartFrame& frame, const std::string& x_name, const std::string& y_name);
 
-/// Draws lines with markers (no markers above 40 points). Overlapping lines alternate in colour and take turns with
+/// Draws lines with markers, or without if there are more than 40 points. Overlapping lines alternate in colour and in
 /// markers.
 void draw_curves(Canvas& canvas, const std::vector<Canvas::Points>& lines, const std::vector<CurveStyle>& styles);
 
-/// Legend above a chart: lines of (x, label).
+/// A legend above a chart: lines of (x, label).
 struct Legend {
   std::vector<std::vector<std::pair<double, std::string>>> lines;
   double height() const { return 20 * static_cast<double>(lines.size()) + 8; }
 };
 Legend layout_legend(const std::vector<std::string>& labels, double width);
-/// A label's style is that of its index in `labels`.
+/// Draws a legend. The style of a label is that of its index in `labels`.
 void draw_legend(Canvas& canvas, const Legend& legend, const std::vector<std::string>& labels, double top);
-/// Style by the label's index in the list, so that a label looks the same in every chart.
+/// The style of a label by its index in the list. So a label looks the same in every chart.
 CurveStyle style_of(const std::vector<std::string>& labels, const std::string& label);
 
 }  // namespace lamina::plot

@@ -93,7 +93,7 @@ class CairoCanvas : public Canvas {
       try {
         static_cast<NewFile*>(to)->write(bytes, count);
         return CAIRO_STATUS_SUCCESS;
-      } catch (const Error&) {  // must not propagate through C code
+      } catch (const Error&) {  // exceptions must not propagate through C code
         return CAIRO_STATUS_WRITE_ERROR;
       }
     };

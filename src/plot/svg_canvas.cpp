@@ -8,7 +8,7 @@
 namespace lamina::plot {
 namespace {
 
-/// Formats with one decimal, which is precise enough and keeps files small.
+/// Formats a number with one decimal, which is precise enough and keeps files small.
 std::string tenth(double value) {
   std::array<char, 32> text;
   std::snprintf(text.data(), text.size(), "%.1f", value);

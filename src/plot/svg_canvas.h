@@ -7,12 +7,12 @@
 namespace lamina::plot {
 
 struct SvgOptions {
-  std::string title;                 ///< what screen readers announce
-  std::string css;                   ///< style sheet of the file, such as dark colours
+  std::string title;                 ///< read aloud by screen readers
+  std::string css;                   ///< style sheet of the file, for example dark colours
   std::optional<Colour> background;  ///< fills the whole picture
 };
 
-/// Draws into the text of an SVG file. Colours are attributes, so a style sheet can replace them.
+/// Draws into the text of an SVG file. Colours are attributes, so that a style sheet can replace them.
 class SvgCanvas : public Canvas {
  public:
   SvgCanvas(double width, double height, SvgOptions options = {})
@@ -27,9 +27,9 @@ class SvgCanvas : public Canvas {
   /// A box with round corners and a border.
   void rounded_box(double x, double y, double width, double height, double radius, Colour fill, Colour border);
 
-  /// Sets the visible area, for drawings whose extent is not known before they are drawn.
+  /// Sets the visible area, for drawings whose size is known only after drawing.
   void set_view(double x, double y, double width, double height);
-  /// Returns the complete file.
+  /// Returns the complete SVG file.
   std::string finish() const;
 
  private:

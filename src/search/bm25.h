@@ -13,20 +13,21 @@
 
 namespace lamina::search {
 
-/// Parameters of the score
+/// Parameters of the BM25 score
 ///   Σ over query words w: idf(w) · tf · (k1 + 1) / (tf + k1 · (1 − b + b · length / mean length)),
 ///   idf(w) = ln(1 + (N − df + 0.5) / (df + 0.5)),
-/// with tf the occurrences of w in the passage, df the passages that have w, N all passages (Robertson & Zaragoza
-/// 2009, with the idf of Lucene, which is never negative). A word that the query has twice counts twice.
+/// where tf is the number of occurrences of w in the passage, df the number of passages with w, and N the number of all
+/// passages (Robertson & Zaragoza 2009, with the idf of Lucene, which is never negative). A word that occurs twice in
+/// the query counts twice.
 struct Bm25Options {
-  double k1 = 1.2;  ///< how much repetitions of a word count; 0: not at all
-  double b = 0.75;  ///< how much long passages lose; 0 to 1
+  double k1 = 1.2;  ///< influence of repetitions of a word; 0: none
+  double b = 0.75;  ///< penalty for long passages; 0 to 1
 };
 
-/// Words of passages, collected for an index on disk.
+/// Collects the words of passages, for an index on disk.
 class Bm25Builder {
  public:
-  void add(std::string_view passage);    ///< the next passage
+  void add(std::string_view passage);    ///< adds the next passage
   void write(SectionWriter& out) const;  ///< sections "bm25.…"
   int64_t count() const { return static_cast<int64_t>(lengths_.size()); }
 
@@ -39,14 +40,15 @@ class Bm25Builder {
   std::vector<uint32_t> lengths_;
 };
 
-/// Postings of one segment, in a mapped file. Words are sorted; rows of a word ascend. Every kBlock postings have a
-/// bound on their scores: the largest tf and the shortest length among them.
+/// Postings of one segment, in a mapped file. Words are sorted; the rows of a word are in ascending order. For every
+/// kBlock postings there is a bound on their scores: the largest tf and the shortest length among them.
 class Bm25View {
  public:
   static constexpr size_t kBlock = 128;
 
   Bm25View() = default;
-  /// Reads the sections and checks all of them. Throws Error if they are inconsistent. The file must outlive this.
+  /// Reads the sections and checks them completely. Throws an Error if they are inconsistent. The file must outlive
+  /// this view.
   explicit Bm25View(const SectionFile& file);
 
   /// Postings of one word.
@@ -56,8 +58,8 @@ class Bm25View {
     std::span<const uint16_t> block_tfs;
     std::span<const uint32_t> block_lengths;
   };
-  List find(std::string_view word) const;                         ///< empty if no passage has it
-  std::span<const uint32_t> lengths() const { return lengths_; }  ///< words of each passage
+  List find(std::string_view word) const;                         ///< empty if no passage has the word
+  std::span<const uint32_t> lengths() const { return lengths_; }  ///< number of words of each passage
   size_t word_count() const { return posting_starts_.empty() ? 0 : posting_starts_.size() - 1; }
 
  private:
@@ -76,31 +78,32 @@ class Bm25View {
   std::vector<uint64_t> block_starts_;
 };
 
-/// A segment as it takes part in a search.
+/// A segment in a search.
 struct Bm25Segment {
   const Bm25View* view = nullptr;
-  std::vector<bool> deleted;  ///< [rows] or empty: passages that do not count
-  /// df of words among the deleted passages, to subtract.
+  std::vector<bool> deleted;  ///< [rows], or empty: passages to ignore
+  /// Number of deleted passages that have a word, to be subtracted from its df.
   std::map<std::string, int64_t, std::less<>> deleted_df;
 };
 
-/// Search over segments as if they were one index without the deleted passages. Rows count through all segments,
-/// including deleted rows. The MaxScore method (Turtle & Flood 1995) skips passages that cannot be among the best, so
-/// results are those of scoring everything: scores in f64, summed in the order of the query, ties by row.
+/// Searches several segments as if they were one index without the deleted passages. Row numbers count through all
+/// segments, including deleted rows. The MaxScore method (Turtle & Flood 1995) skips passages that cannot be among the
+/// best, so results are the same as if everything was scored: scores in f64, summed in the order of the query, ties by
+/// row.
 class Bm25Search {
  public:
   explicit Bm25Search(std::vector<Bm25Segment> segments, Bm25Options options = {});
 
   std::vector<Neighbor> search(std::string_view query, int64_t k) const;
-  /// Many queries, divided among threads.
+  /// Runs many queries, divided among threads.
   std::vector<std::vector<Neighbor>> search(std::span<const std::string> queries, int64_t k,
                                             const Threads& threads) const;
 
  private:
   std::vector<Bm25Segment> segments_;
   Bm25Options options_;
-  int64_t count_ = 0;       ///< passages that are not deleted
-  double mean_length_ = 0;  ///< of these
+  int64_t count_ = 0;       ///< number of passages that are not deleted
+  double mean_length_ = 0;  ///< mean length of these passages
 };
 
 }  // namespace lamina::search

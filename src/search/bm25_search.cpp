@@ -9,15 +9,15 @@ namespace lamina::search {
 namespace {
 
 constexpr uint32_t kNoRow = std::numeric_limits<uint32_t>::max();
-/// Bounds are compared with room for rounding, so that no passage is lost.
+/// Bounds are increased by this factor, so that rounding does not lose a passage.
 constexpr double kSlack = 1 + 1e-9;
 
 struct QueryWord {
   std::string word;
-  double weight = 0;  ///< idf times occurrences in the query
+  double weight = 0;  ///< idf · number of occurrences in the query
 };
 
-/// Saturation and length normalization of one posting.
+/// Computes the saturation and length normalization of a posting.
 struct TermScore {
   double k1;
   double flat;        ///< k1 · (1 − b)
@@ -29,16 +29,16 @@ struct TermScore {
   }
 };
 
-/// Position in the postings of one word.
+/// Position in the postings of a word.
 struct Cursor {
   Bm25View::List list;
   double weight = 0;
-  double bound = 0;  ///< of any posting
-  size_t order = 0;  ///< of the word in the query
+  double bound = 0;  ///< upper bound on the score of any posting
+  size_t order = 0;  ///< index of the word in the query
   size_t at = 0;
 
   uint32_t row() const { return at < list.rows.size() ? list.rows[at] : kNoRow; }
-  /// Moves to the first row ≥ `wanted`: doubling steps, then binary search.
+  /// Moves to the first row ≥ `wanted`, by doubling steps and then binary search.
   void seek(uint32_t wanted) {
     if (row() >= wanted) return;
     size_t step = 1;
@@ -49,11 +49,11 @@ struct Cursor {
   }
 };
 
-/// The best k so far; results of equal score that come later do not replace earlier ones.
+/// The best k results so far. A later result of equal score does not replace an earlier one.
 class BestRows {
  public:
   explicit BestRows(int64_t k) : k_(static_cast<size_t>(k)) {}
-  double threshold() const { return threshold_; }  ///< a score must exceed this
+  double threshold() const { return threshold_; }  ///< a score must exceed this to be among the best
   void offer(const Neighbor& found) {
     if (!(found.score > threshold_)) return;
     heap_.push_back(found);
@@ -71,11 +71,11 @@ class BestRows {
 
  private:
   size_t k_;
-  double threshold_ = 0;  // a passage without a word of the query is no result
+  double threshold_ = 0;  // a passage without any word of the query is not a result
   std::vector<Neighbor> heap_;
 };
 
-/// MaxScore in one segment.
+/// The MaxScore search of one segment.
 class SegmentScan {
  public:
   SegmentScan(const Bm25Segment& segment, std::span<const QueryWord> words, const TermScore& score)
@@ -96,7 +96,7 @@ class SegmentScan {
   }
 
   void run(int64_t first_row, BestRows& best) {
-    // Cursors before `first` together cannot reach the threshold: they never propose rows.
+    // The cursors before `first` together cannot reach the threshold, so they never propose rows.
     size_t first = 0;
     while (first < cursors_.size()) {
       if (bounds_[first] <= best.threshold()) {
@@ -115,8 +115,8 @@ class SegmentScan {
     return cursor.weight * kSlack * score_(cursor.list.block_tfs[block], cursor.list.block_lengths[block]);
   }
 
-  /// The smallest row of the cursors from `first` on. With one such cursor, blocks that cannot reach the threshold are
-  /// skipped.
+  /// The smallest row of the cursors from `first` on. If only one cursor is left, skips its blocks that cannot reach
+  /// the threshold.
   uint32_t next_row(size_t first, double threshold) {
     if (first + 1 == cursors_.size()) {
       Cursor& only = cursors_[first];
@@ -150,7 +150,7 @@ class SegmentScan {
       if (cursor.row() != row) continue;
       partial += terms_[cursor.order] = cursor.weight * score_(cursor.list.tfs[cursor.at], length);
     }
-    double sum = 0;  // in the order of the query, whatever was added first above
+    double sum = 0;  // sum in the order of the query, regardless of the order of evaluation above
     for (const double term : terms_) sum += term;
     best.offer({first_row + row, sum});
   }
@@ -158,9 +158,9 @@ class SegmentScan {
   const Bm25Segment& segment_;
   TermScore score_;
   std::span<const uint32_t> lengths_;
-  std::vector<Cursor> cursors_;  ///< by ascending bound
-  std::vector<double> bounds_;   ///< sums of bounds up to each cursor
-  std::vector<double> terms_;    ///< of the row in work, in the order of the query
+  std::vector<Cursor> cursors_;  ///< in ascending order of their bounds
+  std::vector<double> bounds_;   ///< sum of the bounds up to each cursor
+  std::vector<double> terms_;    ///< of the current row, in the order of the query
 };
 
 }  // namespace

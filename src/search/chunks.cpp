@@ -38,7 +38,7 @@ std::vector<Place> places_of(std::string_view text) {
   return places;
 }
 
-/// The bytes of words [first, last), with punctuation next to them.
+/// The byte range of words [first, last), including punctuation next to them.
 Chunk range_of(std::string_view text, const std::vector<Place>& places, size_t first, size_t last) {
   Chunk chunk{places[first].begin, last < places.size() ? places[last].begin : text.size()};
   const size_t before = first == 0 ? 0 : places[first - 1].end;
@@ -82,7 +82,7 @@ std::string snippet_of(std::string_view text, std::string_view query, int64_t wo
   const std::vector<std::string> wanted_words = words_of(query);
   const std::set<std::string> wanted(wanted_words.begin(), wanted_words.end());
   std::vector<Place> places;
-  std::vector<std::string> hits;  // the folded word if it is in the query
+  std::vector<std::string> hits;  // the folded word if it is in the query, otherwise empty
   each_word(text, [&](const Word& word) {
     places.push_back({word.begin, word.end, false});
     std::string folded(word.folded);
@@ -101,7 +101,7 @@ std::string snippet_of(std::string_view text, std::string_view query, int64_t wo
       best = i + 1 > width ? i + 1 - width : 0;
     }
   }
-  // Some context after the last hit.
+  // Shift the window to show some context after the last hit.
   best = std::min(best + (best > 0 ? width / 4 : 0), places.size() > width ? places.size() - width : 0);
   const size_t last = std::min(best + width, places.size());
   const Chunk range = range_of(text, places, best, last);

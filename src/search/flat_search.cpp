@@ -13,14 +13,14 @@ namespace lamina::search {
 namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
-/// From this many queries on, panels of queries are faster than one pass per query.
+/// From this many queries on, panels of queries are faster than one pass over the rows per query.
 constexpr int64_t kPackedQueries = 4;
-/// Rows that stay in the L2 cache while all queries see them.
+/// Number of rows that stay in the L2 cache while all queries are compared with them.
 constexpr int64_t kBlockRows = 256;
-constexpr int64_t kFewestRows = 1024;  // per task
+constexpr int64_t kFewestRows = 1024;  // minimum per task
 
-/// The best candidates of one query in some of the rows: a superset of the true best k of these rows, because it keeps
-/// every score within twice the error bound of the k-th best.
+/// The best candidates of one query in a range of rows. It is a superset of the true best k of these rows, because it
+/// keeps every score within twice the error bound of the k-th best.
 class CandidateBuffer {
  public:
   CandidateBuffer(int64_t k, float margin) : k_(static_cast<size_t>(k)), margin_(margin), limit_(4 * k_ + 64) {}
@@ -31,7 +31,7 @@ class CandidateBuffer {
     if (found_.size() >= limit_) shrink();
     return threshold_;
   }
-  /// Takes over the candidates of another range of rows.
+  /// Adds the candidates of another range of rows.
   void absorb(const CandidateBuffer& other) { found_.insert(found_.end(), other.found_.begin(), other.found_.end()); }
   std::vector<int64_t> rows() {
     shrink();
@@ -62,7 +62,7 @@ class CandidateBuffer {
   std::vector<Found> found_;
 };
 
-/// The candidate buffers of all queries for one range of rows.
+/// The candidates of all queries in one range of rows.
 class RangeSearch final : public ScoreSink {
  public:
   RangeSearch(int64_t k, std::span<const float> margins) {
@@ -73,7 +73,7 @@ class RangeSearch final : public ScoreSink {
     return buffers_[static_cast<size_t>(first_ + query)].offer(row, score);
   }
 
-  /// One pass over the rows per query.
+  /// Compares the rows with each query in a separate pass.
   void scan(const VectorsView& vectors, const ScoreTerms& terms, std::span<const float> queries, int64_t begin,
             int64_t end) {
     float dots[kBlockRows];
@@ -93,7 +93,7 @@ class RangeSearch final : public ScoreSink {
     }
   }
 
-  /// Panels of queries, each of which sees a block of rows before the next block is read.
+  /// Compares the rows with panels of queries: all panels see a block of rows before the next block is read.
   void scan_packed(const VectorsView& vectors, const ScoreTerms& terms, const float* panels, int64_t begin,
                    int64_t end) {
     const auto count = static_cast<int64_t>(buffers_.size());
@@ -115,7 +115,7 @@ class RangeSearch final : public ScoreSink {
 
  private:
   std::vector<CandidateBuffer> buffers_;
-  int64_t first_ = 0;  ///< query of the panel in work
+  int64_t first_ = 0;  ///< first query of the current panel
 };
 
 struct FreeAligned {
@@ -190,7 +190,7 @@ std::vector<std::vector<Neighbor>> FlatSearch::search(std::span<const float> que
   if (n == 0 || vectors_.count == 0) return results;
   k = std::min(k, vectors_.count);
 
-  // |f32 sum − exact| ≤ dim · 2⁻²⁴ · |q||x| (Higham 2002), plus the roundings of scale and bias.
+  // Error bound: |f32 sum − exact| ≤ dim · 2⁻²⁴ · |q||x| (Higham 2002), plus the rounding of scale and bias.
   std::vector<float> margins(n);
   const double unit = (static_cast<double>(dim) + 16) * 0x1p-24;
   for (size_t q = 0; q < n; ++q) {

@@ -36,7 +36,7 @@ std::vector<std::vector<Neighbor>> HnswSearch::search(std::span<const float> que
       for (int level = graph_.levels[nearest]; level > 0; --level) {
         nearest = traversal.descend(graph_, distance, level, nearest);
       }
-      // Skipped rows take places in the beam; if too few others remain, a wider one is searched.
+      // Skipped rows occupy places in the beam. If too few other rows remain, search again with a wider beam.
       for (int64_t width = std::max(beam, k);; width *= 2) {
         results[q].clear();
         for (const Distant& found : traversal.search(graph_, distance, 0, nearest, width)) {

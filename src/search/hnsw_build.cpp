@@ -9,7 +9,7 @@ namespace lamina::search {
 namespace {
 
 constexpr int kHighestLevel = 31;
-constexpr int64_t kMostRows = int64_t{1} << 31U;  // traversals use the top bit
+constexpr int64_t kMostRows = int64_t{1} << 31U;  // traversals use the top bit of a row number
 constexpr int64_t kRowsPerTask = 32;
 
 /// A link from `source` to add to the list of `target`.
@@ -37,7 +37,7 @@ class HnswBuilder {
 
   HnswGraph build() {
     const int64_t largest = std::max<int64_t>(1, vectors_.count / 50);
-    for (int64_t begin = 1; begin < vectors_.count;) {  // row 0 is there from the start
+    for (int64_t begin = 1; begin < vectors_.count;) {  // row 0 is inserted from the start
       const int64_t end = std::min({vectors_.count, begin + begin, begin + largest});
       insert(begin, end);
       begin = end;
@@ -46,7 +46,8 @@ class HnswBuilder {
   }
 
  private:
-  /// Geometric levels with the paper's factor 1/ln M, from random numbers of the row.
+  /// Draws the level of each row: geometrically distributed, with the paper's factor 1/ln M, from the row's random
+  /// numbers.
   void draw_levels() {
     const auto count = static_cast<size_t>(vectors_.count);
     graph_.levels.resize(count);
@@ -68,7 +69,8 @@ class HnswBuilder {
   int64_t most_links(int level) const { return level == 0 ? 2 * options_.links : options_.links; }
   DistanceFrom distances() const { return {vectors_, metric_, scales_.empty() ? nullptr : scales_.data()}; }
 
-  /// The paper's heuristic: from the nearest on, keeps a row if it is nearer to the query than to every row kept.
+  /// The paper's heuristic: beginning with the nearest row, keeps a row if it is nearer to the query than to every row
+  /// kept so far.
   std::vector<uint32_t> select(const std::vector<Distant>& candidates, int64_t most) const {
     std::vector<uint32_t> kept;
     std::vector<float> row(static_cast<size_t>(vectors_.dim));
@@ -89,7 +91,7 @@ class HnswBuilder {
 
   void read_row(uint32_t row, std::vector<float>& to) const { search::read_row(vectors_, row, to); }
 
-  /// Chooses the links of one row and appends their reverses to `reverse`.
+  /// Chooses the links of a row, and appends the reverse links to `reverse`.
   void link_row(uint32_t row, Traversal& traversal, std::vector<float>& query, std::vector<NewLink>& reverse) {
     const HnswView graph = graph_.view();
     DistanceFrom distance = distances();
@@ -111,7 +113,7 @@ class HnswBuilder {
     }
   }
 
-  /// Adds links to the list of one row; if they are too many, selects among old and new.
+  /// Adds links to the list of one row. If there are too many, selects among old and new ones.
   void add_links(std::span<const NewLink> links) {
     const int level = links[0].level;
     const uint32_t target = links[0].target;

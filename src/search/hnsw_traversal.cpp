@@ -5,7 +5,7 @@
 namespace lamina::search {
 namespace {
 
-/// Marks rows of the beam whose links have been followed. Row numbers are below 2³¹.
+/// Marks rows in the beam whose links have been followed. Row numbers are below 2³¹, so the top bit is free.
 constexpr uint32_t kExpanded = 1U << 31U;
 constexpr uint32_t kRow = kExpanded - 1;
 
@@ -67,7 +67,7 @@ const std::vector<Distant>& Traversal::search(const HnswView& graph, const Dista
   beam_.reserve(most + 1);
   visit(from);
   beam_.push_back({distance(from), from});
-  // The beam is sorted; rows before `next` have been expanded.
+  // The beam is sorted. Rows before `next` have been expanded.
   for (size_t next = 0; next < beam_.size();) {
     Distant& current = beam_[next];
     if ((current.row & kExpanded) != 0) {

@@ -8,9 +8,9 @@
 namespace lamina::search {
 namespace {
 
-constexpr double kFusionConstant = 60;  // of the paper
+constexpr double kFusionConstant = 60;  // constant of the paper
 
-/// Deleted passages of a segment; empty if there are none.
+/// Deleted passages of a segment. Empty if there are none.
 std::vector<bool> deleted_passages(const Segment& segment, const SegmentRecord& record) {
   if (record.deleted.empty()) return {};
   LAMINA_CHECK(record.deleted.back().second <= segment.document_count(), record.file, ": document ",
@@ -23,7 +23,7 @@ std::vector<bool> deleted_passages(const Segment& segment, const SegmentRecord& 
   return deleted;
 }
 
-/// Postings do not say which words a passage has, so deleted passages are read again.
+/// Postings do not tell which words a passage has. So the texts of deleted passages are read again.
 Bm25Segment bm25_segment(const Segment& segment, const std::vector<bool>& deleted) {
   Bm25Segment result{&*segment.bm25(), deleted, {}};
   for (size_t i = 0; i < deleted.size(); ++i) {
@@ -36,7 +36,7 @@ Bm25Segment bm25_segment(const Segment& segment, const std::vector<bool>& delete
   return result;
 }
 
-/// Opens the segments of the manifest. An update may remove files between the reading of both; the manifest has then
+/// Opens the segments of the manifest. An update may remove files after the manifest was read; then the manifest has
 /// changed and is read again.
 std::vector<Segment> open_segments(const std::string& folder, Manifest& manifest) {
   for (int attempt = 0;; ++attempt) {

@@ -18,7 +18,7 @@ constexpr int64_t kMostPassages = int64_t{1} << 18U;
 constexpr size_t kMostText = size_t{512} << 20U;
 constexpr size_t kEmbedBatch = 64;
 
-/// Removes files that the manifest does not name. The caller holds the lock.
+/// Removes files that the manifest does not name. Requires the index lock.
 void remove_leftovers(const std::string& folder, const Manifest& manifest) {
   std::vector<fs::path> leftovers;
   std::error_code error;
@@ -86,11 +86,11 @@ int64_t IndexUpdate::Part::live() const {
 IndexUpdate IndexUpdate::create(const std::string& folder, const IndexSettings& settings, bool replace) {
   LAMINA_CHECK(settings.bm25 || settings.vectors,
                "index: neither BM25 nor vectors; leave out --no-bm25 or give --model");
-  (void)chunks_of("", settings.chunks);  // checks the options
+  (void)chunks_of("", settings.chunks);  // throws if the options are invalid
   IndexUpdate update;
   update.manifest_.settings = settings;
   (void)Manifest::parse(update.manifest_.to_text(),
-                        "the settings of the index");  // throws if it could not be read back
+                        "the settings of the index");  // throws if the settings could not be read back
   update.folder_ = folder;
   if (replace) check_replaceable(folder);
   update.created_ = std::make_unique<NewFolder>(folder, replace);
@@ -220,7 +220,7 @@ void IndexUpdate::commit(const Threads& threads, bool compact) {
   }
   manifest_.segments.clear();
   for (const Part& part : parts_) manifest_.segments.push_back(part.record);
-  ++manifest_.next;  // every commit has another number, which readers compare
+  ++manifest_.next;  // every commit has a different number, which readers compare
   write_text(path(kManifestFile), manifest_.to_text());
   remove_leftovers(created_ ? created_->path("") : folder_, manifest_);
   if (!created_) return;

@@ -13,7 +13,7 @@
 
 namespace lamina::search {
 
-/// Makes the vectors [texts, dim] of passages.
+/// Computes the vectors [texts, dim] of texts.
 using Embedder = std::function<std::vector<float>(std::span<const std::string> texts)>;
 
 /// Exclusive lock on an index folder. The kernel releases it when the process ends, even after a crash.
@@ -23,43 +23,43 @@ class IndexLock {
   /// Throws Error if another process holds the lock.
   explicit IndexLock(const std::string& folder);
   ~IndexLock();
-  IndexLock(IndexLock&& other) noexcept;             ///< `other` holds nothing then
-  IndexLock& operator=(IndexLock&& other) noexcept;  ///< exchanges the locks
+  IndexLock(IndexLock&& other) noexcept;             ///< `other` then holds nothing
+  IndexLock& operator=(IndexLock&& other) noexcept;  ///< swaps the locks
 
  private:
   int descriptor_ = -1;
 };
 
-/// A change of an index folder that becomes visible as a whole: new segments are written as new files, and commit()
-/// replaces the manifest last. A process killed at any point leaves the old or the new state; the next update removes
-/// files that no manifest names.
+/// An update of an index folder that becomes visible atomically: new segments are written to new files, and commit()
+/// replaces the manifest last. If the process is killed at any point, the folder has the old or the new state; the next
+/// update removes files that no manifest names.
 class IndexUpdate {
  public:
   /// A new index. It appears under its name at commit(). Throws Error if `folder` exists, unless `replace` is set
   /// and it holds nothing but an index.
   static IndexUpdate create(const std::string& folder, const IndexSettings& settings, bool replace);
-  /// A change of an existing index. Throws Error if another process is changing it.
+  /// Starts an update of an existing index. Throws an Error if another process is updating it.
   static IndexUpdate open(const std::string& folder);
 
-  const IndexSettings& settings() const { return manifest_.settings; }  ///< of the index
-  /// Needed before add() if the index has vectors. Called with up to 64 passages.
+  const IndexSettings& settings() const { return manifest_.settings; }  ///< settings of the index
+  /// Required before add() if the index has vectors. The embedder is called with up to 64 passages.
   void set_embedder(Embedder embedder) { embedder_ = std::move(embedder); }
 
-  /// Adds a document, which replaces an older one of the same name. Throws Error if this update has added the name
-  /// before. A document without words is ignored; returns the number of passages.
+  /// Adds a document; it replaces an older one with the same name. Returns its number of passages; a document without
+  /// words is ignored. Throws an Error if this update already added a document with this name.
   int64_t add(const std::string& name, std::string_view text, const Threads& threads);
-  /// Deletes all documents of this name, and of names that begin with it and a colon (lines of a .jsonl file). Returns
-  /// how many there were.
+  /// Deletes all documents with this name, and those whose name continues with a colon (lines of a .jsonl file).
+  /// Returns the number of deleted documents.
   int64_t remove(const std::string& name);
-  /// Makes the change visible. Small segments are merged and mostly deleted ones rewritten, so that the number of
-  /// segments grows with the logarithm of the passages. `compact`: all become one.
+  /// Makes the update visible. Small segments are merged and mostly deleted ones are rewritten, so that the number of
+  /// segments grows with the logarithm of the number of passages. `compact` merges all segments into one.
   void commit(const Threads& threads, bool compact = false);
 
  private:
   struct Part {
     SegmentRecord record;
     std::shared_ptr<const Segment> segment;
-    int64_t live() const;  ///< passages that are not deleted
+    int64_t live() const;  ///< number of passages that are not deleted
   };
   IndexUpdate() = default;
   std::string path(const std::string& file) const;
@@ -75,7 +75,7 @@ class IndexUpdate {
   std::unique_ptr<NewFolder> created_;
   Manifest manifest_;
   std::vector<Part> parts_;
-  size_t old_parts_ = 0;  ///< parts before this update
+  size_t old_parts_ = 0;  ///< number of parts before this update
   std::set<std::string, std::less<>> added_;
   std::unique_ptr<SegmentBuilder> builder_;
   Embedder embedder_;

@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Reads keys of one object; every failure names the file and the key.
+/// Reads the keys of an object. Every error names the file and the key.
 class ObjectReader {
  public:
   ObjectReader(const Json& json, std::string name) : json_(json), name_(std::move(name)) {
@@ -76,7 +76,7 @@ VectorSettings parse_vectors(const ObjectReader& from) {
 
 SegmentRecord parse_record(const ObjectReader& from) {
   SegmentRecord record{from.text("file"), {}};
-  // A name with a folder in it could point outside the index.
+  // A name that contains a folder could point outside the index.
   LAMINA_CHECK(record.file.starts_with("segment-") && record.file.find('/') == std::string::npos, from.name(),
                ": \"file\" is ", record.file, ", expected segment-N.lsx");
   const Json& deleted = from.get("deleted");

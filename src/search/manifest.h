@@ -11,35 +11,35 @@
 
 namespace lamina::search {
 
-/// How passages become vectors.
+/// How passages are converted to vectors.
 struct VectorSettings {
   std::string model;  ///< path of the model, as given when the index was built
   int64_t dim = 0;
   DType dtype = DType::f16;
   Metric metric = Metric::cosine;
-  int64_t graph_from = 20000;  ///< passages of a segment from which it gets a graph; 0: never
+  int64_t graph_from = 20000;  ///< number of passages from which a segment gets a graph; 0: never
   HnswOptions graph;
-  std::vector<double> probe;  ///< first values of the vector of kProbeText, to recognize the model
+  std::vector<double> probe;  ///< first values of the vector of kProbeText, which identify the model
 };
 
 /// Text whose vector identifies the model.
 inline constexpr const char* kProbeText = "The quick brown fox jumps over the lazy dog.";
 inline constexpr size_t kProbeValues = 16;
 
-/// Settings that an index was built with.
+/// The settings that an index was built with.
 struct IndexSettings {
   ChunkOptions chunks;
   bool bm25 = true;
   std::optional<VectorSettings> vectors;
 };
 
-/// A segment and its deleted documents.
+/// A segment, and which of its documents are deleted.
 struct SegmentRecord {
   std::string file;
   std::vector<std::pair<int64_t, int64_t>> deleted;  ///< ascending ranges [begin, end) of documents
 };
 
-/// The file index.json: the one file whose replacement makes an update visible.
+/// The file index.json. Replacing this file makes an update visible.
 struct Manifest {
   IndexSettings settings;
   int64_t next = 1;  ///< number of the next segment file

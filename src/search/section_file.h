@@ -15,14 +15,14 @@
 
 namespace lamina::search {
 
-// A file of named sections, memory-mapped for reading (docs/reference/index-format.md). Numbers are little-endian.
+// A file of named sections, memory-mapped for reading (docs/reference/index-format.md). All numbers are little-endian.
 
 inline constexpr char kSectionMagic[8] = {'L', 'A', 'M', 'I', 'N', 'D', 'E', 'X'};
 inline constexpr uint32_t kSectionVersion = 1;
 inline constexpr size_t kMaxSections = 32;
 inline constexpr size_t kSectionAlign = 64;
 
-/// One entry of the table after the header.
+/// An entry of the table after the header.
 struct SectionEntry {
   char name[16] = {};   ///< padded with zeros
   uint64_t offset = 0;  ///< from the start of the file; a multiple of kSectionAlign
@@ -31,13 +31,13 @@ struct SectionEntry {
   uint32_t reserved = 0;
 };
 
-/// The start of the file, including the table.
+/// The start of the file, including the table of sections.
 struct SectionHeader {
   char magic[8] = {};
   uint32_t version = 0;
   char kind[4] = {};  ///< "SEGM" or "KNNS"
   uint32_t sections = 0;
-  uint32_t checksum = 0;  ///< CRC-32C of the header with this field 0
+  uint32_t checksum = 0;  ///< CRC-32C of the header, with this field set to 0
   uint64_t file_bytes = 0;
   std::array<SectionEntry, kMaxSections> table;
 };
@@ -46,7 +46,7 @@ static_assert(sizeof(SectionEntry) == 40 && sizeof(SectionHeader) == 32 + 40 * k
 /// Writes a section file atomically (NewFile).
 class SectionWriter {
  public:
-  /// `kind` has four characters.
+  /// `kind` must have four characters.
   SectionWriter(const std::string& path, std::string_view kind);
 
   template <class T>
@@ -54,7 +54,7 @@ class SectionWriter {
     static_assert(std::is_trivially_copyable_v<T>);
     add_bytes(name, values.data(), values.size_bytes());
   }
-  /// Completes the file. Without this call nothing is left.
+  /// Completes the file. Without this call no file appears.
   void publish();
 
  private:
@@ -65,17 +65,18 @@ class SectionWriter {
   uint64_t end_ = 0;
 };
 
-/// A mapped section file. All checksums are verified when it is opened.
+/// A memory-mapped section file. open() verifies all checksums.
 class SectionFile {
  public:
   SectionFile() = default;
-  /// Throws Error unless the file is complete, undamaged and of this kind.
+  /// Throws an Error unless the file is complete, undamaged and of this kind.
   static SectionFile open(const std::string& path, std::string_view kind);
-  /// Like open(), for bytes in memory. `name` names them in messages.
+  /// Like open(), for bytes in memory. `name` is used in messages.
   static SectionFile parse(MappedFile mapped, const std::string& name, std::string_view kind);
 
   bool has(const std::string& name) const { return sections_.contains(name); }
-  /// The section as values of T. Throws Error if it is missing, has a partial value or fewer than `least` values.
+  /// A section as values of type T. Throws an Error if it is missing, ends with a partial value, or has fewer than
+  /// `least` values.
   template <class T>
   std::span<const T> section(const std::string& name, size_t least = 0) const {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -85,7 +86,7 @@ class SectionFile {
                  "; build the index again");
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
-  /// Like section(), with exactly `count` values.
+  /// Like section(), but requires exactly `count` values.
   template <class T>
   std::span<const T> section_of(const std::string& name, size_t count) const {
     const std::span<const T> values = section<T>(name);

@@ -14,13 +14,13 @@ namespace lamina::search {
 /// Collects documents and writes them as one segment of an index.
 class SegmentBuilder {
  public:
-  /// Adds a document that has been cut into passages.
+  /// Adds a document that is already divided into passages.
   void add(std::string_view name, std::string_view text, const std::vector<Chunk>& chunks);
-  /// Adds a document of another segment, with its vectors if it has any.
+  /// Copies a document of another segment, with its vectors if it has any.
   void copy(const class Segment& from, int64_t document);
 
-  std::vector<std::string>& pending() { return pending_; }  ///< passages without vectors yet
-  /// Gives the pending passages their vectors [pending, dim].
+  std::vector<std::string>& pending() { return pending_; }  ///< passages that have no vectors yet
+  /// Sets the vectors of the pending passages, [pending, dim].
   void add_vectors(std::span<const float> vectors, DType dtype, int64_t dim);
 
   int64_t count() const { return static_cast<int64_t>(begins_.size()); }
@@ -29,7 +29,7 @@ class SegmentBuilder {
   struct WriteOptions {
     bool bm25 = true;
     Metric metric = Metric::cosine;
-    int64_t graph_from = 0;  ///< passages from which a graph is built; 0: never
+    int64_t graph_from = 0;  ///< number of passages from which a graph is built; 0: never
     HnswOptions graph;
   };
   void write(const std::string& path, const WriteOptions& options, const Threads& threads) const;
@@ -45,21 +45,22 @@ class SegmentBuilder {
   std::optional<Vectors> vectors_;
 };
 
-/// A mapped segment: documents in order, each with consecutive passages.
+/// A memory-mapped segment: documents in order, each with consecutive passages.
 class Segment {
  public:
   static Segment open(const std::string& path);
-  /// Like open(), for bytes in memory. Throws Error if anything is inconsistent.
+  /// Like open(), for bytes in memory. Throws an Error if anything is inconsistent.
   static Segment parse(SectionFile file);
 
   int64_t document_count() const { return static_cast<int64_t>(name_starts_.size()) - 1; }
-  int64_t count() const { return static_cast<int64_t>(begins_.size()); }  ///< passages
+  int64_t count() const { return static_cast<int64_t>(begins_.size()); }  ///< number of passages
   std::string_view document_name(int64_t document) const;
-  /// First passage of a document; of document_count(): the number of passages.
+  /// The first passage of a document. For document_count(): the number of passages.
   int64_t first_chunk(int64_t document) const { return document_chunks_[static_cast<size_t>(document)]; }
   int64_t document_of(int64_t chunk) const;
   std::string_view text(int64_t chunk) const;
-  uint64_t begin(int64_t chunk) const { return begins_[static_cast<size_t>(chunk)]; }  ///< byte in its document
+  /// Offset of the passage in its document, in bytes.
+  uint64_t begin(int64_t chunk) const { return begins_[static_cast<size_t>(chunk)]; }
   const std::optional<Bm25View>& bm25() const { return bm25_; }
   const std::optional<VectorsView>& vectors() const { return vectors_; }
   const std::optional<HnswView>& graph() const { return graph_; }

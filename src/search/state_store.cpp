@@ -11,7 +11,7 @@ constexpr std::string_view kStoreKind = "KNNS";
 constexpr int64_t kSampledKeys = 256;
 constexpr int64_t kScaleRank = 8;
 
-/// See StateStore::scale. Keys are sampled at even distances.
+/// See StateStore::scale. Samples keys at equal distances.
 double neighbor_scale(const VectorsView& vectors, const Threads& threads) {
   const auto dim = static_cast<size_t>(vectors.dim);
   const int64_t samples = std::min(vectors.count, kSampledKeys);

@@ -12,10 +12,10 @@ namespace lamina::search {
 /// Collects hidden states and the tokens that follow them, for kNN-LM.
 class StateStoreBuilder {
  public:
-  /// `dtype` is f32, f16 or u8.
+  /// `dtype` must be f32, f16 or u8.
   StateStoreBuilder(DType dtype, int64_t dim, int64_t vocab) : vectors_(dtype, dim), vocab_(vocab) {}
 
-  /// Adds states [n, dim] and the token after each.
+  /// Adds states [n, dim], and the token after each.
   void add(std::span<const float> states, std::span<const int64_t> next_tokens);
   int64_t count() const { return vectors_.count(); }
   /// The model's state after a fixed text [dim], by which readers recognize the model.
@@ -31,7 +31,7 @@ class StateStoreBuilder {
   std::vector<float> probe_;
 };
 
-/// A mapped store of hidden states and next tokens. Distances are squared Euclidean distances.
+/// A memory-mapped store of hidden states and their next tokens. Distances are squared Euclidean.
 class StateStore {
  public:
   static std::shared_ptr<const StateStore> open(const std::string& path);
@@ -41,9 +41,10 @@ class StateStore {
 
   int64_t count() const { return vectors_.count; }
   int64_t dim() const { return vectors_.dim; }
-  int64_t vocab() const { return vocab_; }  ///< every token is below
+  int64_t vocab() const { return vocab_; }  ///< all tokens are below this number
   DType dtype() const { return vectors_.dtype; }
-  /// Median squared distance of a key to its eighth nearest other key, over a sample: a unit for temperatures.
+  /// Median, over a sample of keys, of the squared distance to the eighth nearest other key. Serves as unit of
+  /// temperatures.
   double scale() const { return scale_; }
   std::string_view model() const { return {model_.data(), model_.size()}; }  ///< path of the model that made the states
   std::span<const float> probe() const { return probe_; }  ///< see StateStoreBuilder; empty: the file has none
@@ -52,7 +53,7 @@ class StateStore {
   uint32_t token(int64_t row) const { return tokens_[static_cast<size_t>(row)]; }
 
   /// The nearest `k` keys of each query [n, dim]; scores are negated squared distances. `beam` 0: exact search;
-  /// otherwise in the graph, with that beam. Throws Error if there is no graph.
+  /// otherwise approximate search with this beam, which throws an Error if there is no graph.
   std::vector<std::vector<Neighbor>> search(std::span<const float> queries, int64_t k, int64_t beam,
                                             const Threads& threads) const;
 

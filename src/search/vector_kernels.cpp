@@ -1,10 +1,11 @@
 // Dot products of queries with stored rows.
 //
-// Few queries: lanes hold dimensions, one pass over the rows per query; memory-bound.
+// Few queries: lanes hold dimensions, with one pass over the rows per query. Memory bandwidth is the limit.
+//
 // Many queries: a panel holds 32 queries, transposed to [dim, 32]. A tile of 8 rows x 32 queries stays in registers
-// while dim is traversed once: per dimension 8 broadcasts and 32/lanes loads feed 8 x 32/lanes multiply-adds. Scores
-// are compared with the queries' thresholds in registers, so nearly all of them are never stored. f16 and u8 rows are
-// widened into 8 rows of scratch first.
+// during one traversal of dim: per dimension, 8 broadcasts and 32/lanes loads feed 8 x 32/lanes multiply-adds. Scores
+// are compared with the queries' thresholds in registers, so almost none of them are stored. f16 and u8 rows are first
+// widened to f32, 8 rows at a time.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/search/vector_kernels.cpp"
 #include <hwy/cache_control.h>
@@ -26,7 +27,7 @@ using lamina::HWY_NAMESPACE::load_some;
 constexpr int64_t kTileRows = 8;
 using Floats = hn::ScalableTag<float>;
 
-/// Σ term(q, x) over one row, in four accumulators.
+/// Σ term(q, x) over one row. Four accumulators hide the latency of additions.
 template <class T, class Term>
 HWY_INLINE float row_sum(const float* query, const T* row, int64_t dim, const Term& term) {
   const Floats d;
@@ -65,8 +66,8 @@ struct SquaredDifference {
   }
 };
 
-/// Rows in no order, whose memory latency is hidden: row(i) is called for i = 0, 1, …, and kPrefetchBytes of rows after
-/// it are on their way to the CPU cache.
+/// Reads rows in arbitrary order and hides their memory latency. Call row(i) for i = 0, 1, …; the next kPrefetchBytes
+/// of rows are then being prefetched.
 template <class T>
 class GatheredRows {
  public:
@@ -98,7 +99,7 @@ class GatheredRows {
   int64_t dim_;
   const uint32_t* rows_;
   int64_t n_;
-  int64_t ahead_;  ///< rows
+  int64_t ahead_;  ///< prefetch distance in rows
 };
 
 template <class F>
@@ -140,7 +141,7 @@ void gathered_distances(const VectorsView& vectors, const float* query, const ui
   });
 }
 
-/// Widens `n` rows to f32.
+/// Converts `n` rows to f32.
 template <class T>
 HWY_INLINE void widen_rows(const T* rows, int64_t n, int64_t dim, float* to) {
   const Floats d;
@@ -156,7 +157,7 @@ HWY_INLINE void widen_rows(const T* rows, int64_t n, int64_t dim, float* to) {
   }
 }
 
-/// One vector of queries for kTileRows rows: all accumulators in registers.
+/// Scores kTileRows rows for one or more vectors of queries. All accumulators stay in registers.
 template <int kVectors>
 HWY_INLINE void score_tile(const float* rows, int64_t stride, int64_t n_rows, int64_t dim, const ScoreTerms& terms,
                            const float* panel, int64_t first_query, int64_t first_row, float* thresholds,

@@ -8,14 +8,14 @@
 
 namespace lamina::search {
 
-/// Sections "vec.…".
+/// Writes the sections "vec.…".
 void write_vectors(SectionWriter& out, const VectorsView& vectors);
-/// Checks sizes; the view points into the file. Throws Error if the sections are inconsistent.
+/// Reads and checks these sections. The view points into the file. Throws an Error if the sections are inconsistent.
 VectorsView read_vectors(const SectionFile& file);
 
-/// Sections "graph.…".
+/// Writes the sections "graph.…".
 void write_graph(SectionWriter& out, const HnswView& graph);
-/// The graph over `count` rows with every link checked; empty if the file has none.
+/// Reads the graph over `count` rows, and checks every link. Empty if the file has no graph.
 std::optional<HnswView> read_graph(const SectionFile& file, int64_t count);
 
 }  // namespace lamina::search

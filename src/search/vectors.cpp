@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kMaxDim = 65536;
 constexpr float kLargestF16 = 65504;
 
-/// Calls fn(i, value) for each value of a row, in f64.
+/// Calls fn(i, value) for each value of a row, as f64.
 template <class F>
 void for_row(const VectorsView& vectors, int64_t row, const F& fn) {
   const std::byte* from = vectors.row(row);

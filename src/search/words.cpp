@@ -29,7 +29,7 @@ Character character_at(std::string_view text, size_t at) {
 
 bool between(utf8proc_int32_t code, utf8proc_int32_t low, utf8proc_int32_t high) { return code >= low && code <= high; }
 
-/// Han, Hiragana and Katakana.
+/// Whether a character is Han, Hiragana or Katakana; each of these is a word of its own.
 bool is_single(utf8proc_int32_t code) {
   return between(code, 0x3041, 0x3096) || between(code, 0x30A1, 0x30FA) || between(code, 0x3400, 0x4DBF) ||
          between(code, 0x4E00, 0x9FFF) || between(code, 0xF900, 0xFAFF) || between(code, 0x20000, 0x323AF);
@@ -47,7 +47,7 @@ bool is_ascii_word(unsigned char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-/// Cuts at the last character that begins within kMaxWordBytes.
+/// Cuts the word before the first character that would exceed kMaxWordBytes.
 void limit_word(std::string& word) {
   if (word.size() <= kMaxWordBytes) return;
   size_t end = kMaxWordBytes;
@@ -60,7 +60,7 @@ void fold(std::string_view word, bool ascii, std::string& folded) {
   if (ascii) {
     for (char& c : folded) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   } else {
-    // A cut may split a character; utf8proc reports that and the word stays unfolded.
+    // A cut may split a character; utf8proc reports that, and the word would stay unfolded. So cut at a character.
     while (!folded.empty() && folded.size() < word.size() &&
            (static_cast<unsigned char>(word[folded.size()]) & 0xC0U) == 0x80U) {
       folded.pop_back();

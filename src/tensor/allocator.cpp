@@ -67,8 +67,8 @@ class CountingAllocator final : public CountedAllocator {
   void release_free_blocks() {
     for (auto& [size, blocks] : free_) counters_.reserved -= static_cast<int64_t>(size) * std::exchange(blocks, 0);
   }
-  /// If the total would exceed 2^63 bytes, free blocks are released first, as the caching allocators do on a full
-  /// device. The remaining blocks are live, and count_allocation() has checked that sum.
+  /// Counts `size` more reserved bytes. If the total would exceed 2^63, releases the free blocks first, as the caching
+  /// allocators do on a full device. The remaining blocks are live; count_allocation() has checked their sum.
   void reserve(int64_t size) {
     int64_t total = 0;
     if (__builtin_add_overflow(counters_.reserved, size, &total)) {
@@ -131,7 +131,7 @@ void CachingAllocator::deallocate(void* block, size_t bytes) noexcept {
   counters_.live -= static_cast<int64_t>(size);
   try {
     free_[size].push_back(block);
-  } catch (const std::bad_alloc&) {  // no memory to remember the block: free it
+  } catch (const std::bad_alloc&) {  // no memory for the list entry: free the block instead
     give_back(block);
     counters_.reserved -= static_cast<int64_t>(size);
   }

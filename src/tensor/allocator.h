@@ -19,7 +19,7 @@ struct MemoryCounters {
 class Allocator {
  public:
   virtual ~Allocator() = default;
-  /// At least `bytes` bytes, aligned to 64; never null for bytes > 0. Throws Error if out of memory.
+  /// Returns at least `bytes` bytes, aligned to 64; never null for bytes > 0. Throws Error if out of memory.
   virtual void* allocate(size_t bytes) = 0;
   virtual void deallocate(void* block, size_t bytes) noexcept = 0;
   /// Returns cached blocks to the system.
@@ -28,9 +28,9 @@ class Allocator {
   virtual void reset_peak() = 0;
 };
 
-/// Keeps freed blocks in size classes and reuses them, so that a training step causes no page faults.
+/// Keeps freed blocks by size class and reuses them, so that a training step causes no page faults.
 std::shared_ptr<Allocator> make_caching_cpu_allocator();
-/// Updates counters like the caching allocator, but allocates nothing: for `meta` tensors.
+/// Updates counters like the caching allocator, but allocates no memory. For `meta` tensors.
 std::shared_ptr<Allocator> make_counting_allocator();
 
 }  // namespace lamina

@@ -8,10 +8,10 @@
 
 namespace lamina {
 
-/// Rounds up to one of eight steps per power of two: wastes at most 12.5 % and keeps the number of classes small.
+/// Rounds up to one of eight steps per power of two. Wastes at most 12.5 %, with few size classes.
 size_t size_class(size_t bytes);
 
-/// Maintains the counters.
+/// Base class that maintains the counters.
 class CountedAllocator : public Allocator {
  public:
   MemoryCounters counters() const override;
@@ -24,7 +24,8 @@ class CountedAllocator : public Allocator {
   MemoryCounters counters_;
 };
 
-/// Keeps freed blocks by size class and reuses them. A subclass provides the memory and calls trim() in its destructor.
+/// Keeps freed blocks by size class and reuses them. A subclass provides the memory, and must call trim() in its
+/// destructor.
 class CachingAllocator : public CountedAllocator {
  public:
   void* allocate(size_t bytes) override;
@@ -32,13 +33,13 @@ class CachingAllocator : public CountedAllocator {
   void trim() override;
 
  protected:
-  /// Null if the system has no memory left.
+  /// Takes memory from the system. Null if the system has none left.
   virtual void* take(size_t size) = 0;
   virtual void give_back(void* block) noexcept = 0;
   /// Name of the memory in error messages.
   virtual const char* place() const = 0;
 
-  /// Takes a block from the system; if it is out of memory, releases the cached blocks and tries again.
+  /// Takes a block from the system. If the system is out of memory, releases the cached blocks and tries again.
   void* from_system(size_t size);
   void release_cached() noexcept;
 

@@ -4,7 +4,7 @@
 
 namespace lamina::cpu {
 
-/// Copies with conversion between tensors of equal shape, of any strides and dtypes.
+/// Copies between tensors of equal shape, with any strides and dtypes; converts if the dtypes differ.
 void copy(const Tensor& source, Tensor& target);
 /// target += source for floating dtypes and any strides.
 void accumulate(const Tensor& source, Tensor& target);

@@ -17,11 +17,11 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::cpu::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// The type of the conversion arithmetic, as in base/dtype.h.
+/// The type in which a conversion computes (see base/dtype.h).
 template <class From, class To>
 using Between = std::conditional_t<std::is_same_v<From, double> || std::is_same_v<To, double>, double, float>;
 
-/// Whether both types have SIMD loads and stores of a common type.
+/// Whether SIMD can load From and store To by a common compute type.
 template <class From, class To>
 inline constexpr bool kInVectors = std::is_same_v<Accumulate<From>, Accumulate<To>>;
 

@@ -18,7 +18,7 @@ struct Device::State {
   Threads threads;
   std::unique_ptr<Stream> stream;
   bool deterministic = true;
-  std::map<std::string, std::string, std::less<>> forced_kernels;  // by operator
+  std::map<std::string, std::string, std::less<>> forced_kernels;  // operator → kernel
   std::atomic<int64_t> flops{0};
   std::atomic<int64_t> bytes{0};
 

@@ -61,9 +61,9 @@ void* moved(void* to, int64_t elements, size_t size) {
   return static_cast<std::byte*>(to) + elements * static_cast<int64_t>(size);
 }
 
-/// for_each_run for a transposing copy. Each source cache line is read once and scattered into the columns of a tile,
-/// whose rows are then the runs. Consecutive tiles move across the source, which limits TLB misses. Word has the size
-/// of a source element.
+/// for_each_run() for a transposing copy. Each source cache line is read once and scattered into the columns of a tile,
+/// whose rows are then passed to `run`. Consecutive tiles move across the source, which limits TLB misses. Word is an
+/// integer of the size of a source element.
 template <class Word>
 void for_each_tile(const Threads& threads, const MergedDims& dims, int axis, const Word* source, void* target,
                    const RunRef& run) {
@@ -92,7 +92,7 @@ void for_each_tile(const Threads& threads, const MergedDims& dims, int axis, con
             __builtin_prefetch(line + kAcross);  // next tile's line; prefetching past the end is harmless
             const auto lay = [&](int64_t j) { std::memcpy(tile[j] + i * sizeof(Word), line + j, sizeof(Word)); };
             if (across == kAcross) {
-              for (int64_t j = 0; j < kAcross; ++j) lay(j);  // constant trip count: unrolled
+              for (int64_t j = 0; j < kAcross; ++j) lay(j);  // constant trip count, so that the loop is unrolled
             } else {
               for (int64_t j = 0; j < across; ++j) lay(j);
             }
@@ -108,7 +108,7 @@ void for_each_tile(const Threads& threads, const MergedDims& dims, int axis, con
   });
 }
 
-/// Elements are only moved, so an unsigned integer of the same size stands for any type.
+/// Elements are only moved, so an unsigned integer of the same size can represent any type.
 void for_each_tile(const Threads& threads, const MergedDims& dims, int axis, const void* source, void* target,
                    const RunRef& run) {
   switch (run.from_size()) {

@@ -4,7 +4,7 @@
 
 namespace lamina::cpu {
 
-/// Element-wise iteration over two tensors of equal shape: their dimensions after merging.
+/// Two tensors of equal shape for element-wise iteration, after merging dimensions.
 struct MergedDims {
   Shape shape;
   Shape source_strides;
@@ -14,7 +14,7 @@ struct MergedDims {
 /// Drops dimensions of extent 1 and merges neighbours that are contiguous in both tensors.
 MergedDims merge_dimensions(const Tensor& source, const Tensor& target);
 
-/// For a transposing copy: the outer dimension along which the source is contiguous; otherwise −1.
+/// For a transposing copy: the outer dimension along which the source is contiguous. −1 for any other copy.
 int transposed_axis(const MergedDims& dims);
 
 struct Offsets {
@@ -22,11 +22,11 @@ struct Offsets {
   int64_t target = 0;
 };
 
-/// Offsets of the `index`-th position over all dimensions except `skipped` and the innermost.
+/// Offsets of position number `index` when counting over all dimensions except `skipped` and the innermost.
 Offsets outer_offsets(const MergedDims& dims, int64_t index, int skipped);
 
-/// Converts `count` elements between one pair of dtypes; strides in elements. Refers to a callable (const From*,
-/// int64_t, To*, int64_t, int64_t) that must outlive it.
+/// A function that converts `count` elements of one dtype to another; strides are in elements. Refers to a callable
+/// (const From*, int64_t, To*, int64_t, int64_t), which must outlive it.
 class RunRef {
  public:
   template <class From, class To, class F>
@@ -55,7 +55,7 @@ class RunRef {
   Call call_;
 };
 
-/// Calls run(from, from_stride, to, to_stride, count) for every innermost run, in parallel.
+/// Calls run(from, from_stride, to, to_stride, count) for every run along the innermost dimension, in parallel.
 void for_each_run(const Threads& threads, const MergedDims& dims, const void* source, void* target, const RunRef& run);
 
 }  // namespace lamina::cpu

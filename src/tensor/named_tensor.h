@@ -15,7 +15,7 @@ struct NamedTensor {
 };
 using NamedTensors = std::vector<NamedTensor>;
 
-/// The tensors by name; of equal names the first counts.
+/// The tensors by name. If a name occurs twice, the first tensor counts.
 inline std::map<std::string, Tensor> by_name(const NamedTensors& tensors) {
   std::map<std::string, Tensor> found;
   for (const auto& [name, tensor] : tensors) found.emplace(name, tensor);

@@ -6,8 +6,8 @@
 
 namespace lamina {
 
-/// Asynchronous copies from device to host: the device continues with queued work. The copy is part of the work that a
-/// CUDA graph replays (tensor/replay.h), so nothing extra is launched between two replays.
+/// Asynchronous copies from device to host, while the device continues with queued work. The copy is part of the work
+/// that a CUDA graph replays (tensor/replay.h), so nothing extra is launched between two replays.
 class Readback {
  public:
   static constexpr size_t kMaxPending = 2;  ///< maximum number of pending copies
@@ -18,13 +18,13 @@ class Readback {
   Readback& operator=(const Readback&) = delete;
   ~Readback();
 
-  /// Call within the replayed work: copies the tensor's values at that point.
+  /// Copies the tensor's values at this point. Call within the replayed work.
   void write(const Tensor& source);
-  /// Call after queueing one run of the work, before queueing the next.
+  /// Call after queueing one run of the work and before queueing the next.
   void mark();
   /// Waits for the oldest marked run and returns its values.
   std::vector<int64_t> wait();
-  /// Number of runs marked and not yet waited for.
+  /// Number of runs that are marked and not yet waited for.
   size_t pending() const;
 
  private:

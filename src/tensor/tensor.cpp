@@ -9,15 +9,15 @@
 namespace lamina {
 
 struct Tensor::Storage {
-  /// Address of empty tensors, so that kernels may add offsets to a valid pointer. Never read or written.
+  /// Address of empty tensors, so that kernels may add offsets to a valid pointer. It is never read or written.
   alignas(64) static inline char nothing[64] = {};
 
   Device device;
   void* data;
   size_t bytes;
-  std::shared_ptr<void> owner;  // owner of borrowed memory, if any
+  std::shared_ptr<void> owner;  // keeps borrowed memory valid; null for own memory
   bool borrowed = false;
-  bool released = false;  // the memory was given back; `bytes` says how much there was
+  bool released = false;  // memory was given back by release_memory(); `bytes` is its size
   std::atomic<uint64_t> version{0};
 
   Storage(const Device& where, size_t size) : device(where), data(nullptr), bytes(size) {
@@ -40,8 +40,8 @@ struct Tensor::Storage {
   Storage& operator=(const Storage&) = delete;
 };
 
-/// No tensor comes near it, also not on a meta device. Counts of operations are some multiple of a tensor's elements,
-/// so they do not overflow.
+/// Limit on a tensor's size, also on a meta device; no real tensor comes near it. Operation counts are small multiples
+/// of a tensor's elements, so they cannot overflow.
 constexpr int64_t kMaxTensorBytes = int64_t{1} << 50;
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, const Device& device) {
@@ -159,7 +159,7 @@ void Tensor::record_view(const char* what, Tensor& result, std::function<Tensor(
 
 namespace {
 
-/// Replaces a -1 and checks the number of elements.
+/// Computes an extent given as -1, and checks the number of elements.
 Shape complete_shape(Shape wanted, const Shape& from) {
   int unknown = -1;
   int64_t known = 1;
@@ -182,8 +182,8 @@ Shape complete_shape(Shape wanted, const Shape& from) {
   return wanted;
 }
 
-/// Strides that view `source` as shape `wanted`, or nothing if a copy is needed. Source dimensions that are contiguous
-/// among themselves form a block; every wanted dimension must lie within one block.
+/// Strides with which `source` can be viewed in shape `wanted`; empty if a copy is needed. Source dimensions that are
+/// contiguous among themselves form a block, and every wanted dimension must lie within one block.
 std::optional<Shape> strides_for_view(const Tensor& source, const Shape& wanted) {
   if (source.is_contiguous()) return contiguous_strides(wanted);
   Shape strides = wanted;
@@ -288,7 +288,7 @@ Tensor Tensor::detach() const { return impl().link ? view(shape(), strides(), im
 
 namespace {
 
-/// `source`, or a copy of it if writing `target` would overwrite elements that are still to be read.
+/// Returns `source`, or a copy of it if writing `target` would overwrite elements that are still to be read.
 Tensor without_alias(const Tensor& source, const Tensor& target) {
   if (!source.shares_memory_with(target)) return source;
   const bool same_elements = source.raw() == target.raw() && source.strides() == target.strides();
@@ -323,7 +323,7 @@ Tensor& Tensor::copy_(const Tensor& source) {
   if (device().kind() != source.device().kind()) {
     copy_between(source.detach(), *this);
   } else if (device().kind() == DeviceKind::cuda) {
-    const bool two_streams = device() != source.device();  // their work is not ordered
+    const bool two_streams = device() != source.device();  // work on two streams is not ordered
     if (two_streams) source.device().synchronize();
     cuda::copy(without_alias(source, *this), *this);
     if (two_streams) device().synchronize();

@@ -14,19 +14,19 @@ namespace lamina {
 
 class Tensor;
 
-/// Hook by which the tape tracks a tensor's gradient. It lets views and copies record themselves, although this library
-/// does not depend on autograd.
+/// Hook through which the tape tracks a tensor's gradient. Views and copies record themselves with it, so that this
+/// library need not depend on autograd.
 class GradLink {
  public:
   virtual ~GradLink() = default;
-  /// Records that `result` was made from this tensor by a view, copy or conversion; `pullback` maps the gradient of the
-  /// result to that of the source. Attaches a link to `result` if gradients are being recorded.
+  /// Records that `result` was made from this tensor by a view, copy or conversion. `pullback` maps the gradient of the
+  /// result to that of the source. Attaches a link to `result` if recording is on.
   virtual void record_view(const char* what, Tensor& result, std::function<Tensor(const Tensor&)> pullback) = 0;
   /// Throws if writing to the tensor now would make a gradient wrong.
   virtual void check_writable(const char* what) const = 0;
 };
 
-/// A strided array on a device. Copying a Tensor copies a reference; views share memory with their source.
+/// A strided array on a device. Copying a Tensor copies a reference. Views share memory with their source.
 class Tensor {
  public:
   Tensor() = default;
@@ -34,7 +34,7 @@ class Tensor {
   static Tensor empty(const Shape& shape, DType dtype, const Device& device);               ///< uninitialised
   static Tensor zeros(const Shape& shape, DType dtype, const Device& device);               ///< filled with 0
   static Tensor full(const Shape& shape, double value, DType dtype, const Device& device);  ///< filled with `value`
-  /// A copy of the values in row-major order; T is an element type.
+  /// Copies the values, in row-major order. T is an element type.
   template <class T>
   static Tensor from(std::span<const T> values, const Shape& shape, const Device& device);
   /// Copies a vector.
@@ -42,10 +42,10 @@ class Tensor {
   static Tensor from(const std::vector<T>& values, const Shape& shape, const Device& device) {
     return from(std::span<const T>(values), shape, device);
   }
-  /// Wraps memory owned by `owner` (a mapped file, say) without a copy; `data` must stay valid while `owner` lives.
+  /// Wraps memory without a copy. `owner` keeps it valid, for example a mapped file.
   static Tensor borrow(void* data, const Shape& shape, DType dtype, const Device& device, std::shared_ptr<void> owner);
 
-  /// Whether there is a tensor; operators take an undefined one as "none".
+  /// Whether this handle refers to a tensor. Operators treat an undefined one as "none".
   bool defined() const { return impl_ != nullptr; }
   const Shape& shape() const { return impl().shape; }      ///< extents
   const Shape& strides() const { return impl().strides; }  ///< in elements
@@ -74,7 +74,7 @@ class Tensor {
   Tensor reshape(const Shape& shape) const;
   Tensor transpose(int axis_a, int axis_b) const;               ///< swaps two axes
   Tensor slice(int axis, int64_t begin, int64_t length) const;  ///< `length` elements of an axis from `begin` on
-  /// A view of the union of slices that are adjacent along an axis of one tensor; undefined if they are not.
+  /// The union of slices that are adjacent along an axis of one tensor, as a view. Undefined if they are not adjacent.
   static Tensor adjacent_view(const std::vector<Tensor>& slices, int axis);
 
   // Copies. Gradients flow through them.
@@ -83,7 +83,7 @@ class Tensor {
   Tensor to(DType dtype) const;           ///< this tensor if it has the dtype, else a converted copy
   Tensor to(const Device& device) const;  ///< this tensor if it is there, else a copy
 
-  /// Same memory, not tracked by a tape.
+  /// The same memory, not tracked by a tape.
   Tensor detach() const;
 
   // In-place operations. They throw if they would make a gradient wrong.
@@ -94,19 +94,20 @@ class Tensor {
 
   /// Number of in-place writes so far; the tape uses it to detect overwritten saved tensors.
   uint64_t version() const;
-  /// For operators that write through data(): throws if writing is not allowed now, else increments version().
+  /// For operators that write through data(): throws if writing is not allowed now, otherwise increments version().
   void mark_written(const char* what) const;
   bool shares_memory_with(const Tensor& other) const;  ///< whether both use the same storage
   /// Whether no other tensor shares this memory.
   bool owns_memory_alone() const;
-  /// Whether both are the same elements of one storage, in the same order.
+  /// Whether both are the same elements of one storage in the same order.
   bool is_same_view(const Tensor& other) const;
 
-  // Memory that is given back for a while. Shape, views and tape records stay; the values must not be used meanwhile.
+  // Memory that is given back temporarily. Shape, views and tape records stay valid; the values must not be used
+  // meanwhile.
   /// Frees the memory that this tensor and its views share. Not for borrowed memory.
   void release_memory() const;
-  /// Allocates released memory again. `fill` gets an untracked handle of this tensor and writes the values that were
-  /// released; this does not count as a write, so tape records stay valid.
+  /// Allocates released memory again. `fill` gets an untracked handle of this tensor and must write the values that
+  /// were released. This does not count as a write, so tape records stay valid.
   void restore_memory(const std::function<void(Tensor)>& fill) const;
   bool has_memory() const;  ///< false between release_memory() and restore_memory()
 

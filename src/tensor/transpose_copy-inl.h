@@ -17,8 +17,8 @@ using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 using SquareTag = hn::CappedTag<float, 16>;
 inline constexpr int64_t kSquare = static_cast<int64_t>(hn::MaxLanes(SquareTag()));
-inline constexpr int64_t kTileAlong = 64;    // elements of a target row per tile: a few cache lines
-inline constexpr int64_t kBandAcross = 256;  // target rows per task
+inline constexpr int64_t kTileAlong = 64;    // elements of a target row in one tile: a few cache lines
+inline constexpr int64_t kBandAcross = 256;  // target rows in one task
 inline constexpr int64_t kSquaresAhead = 4;
 
 /// to[j·to_step + i] = from[i·from_step + j] for i, j in [0, kSquare).
@@ -37,7 +37,7 @@ HWY_INLINE void copy_square(const float* from, int64_t from_step, float* to, int
   }
 }
 
-/// The remainder at the edges that fills no square.
+/// Copies the remainder at the edges that fills no square.
 inline void copy_corner(const float* from, int64_t from_step, float* to, int64_t to_step, int64_t along,
                         int64_t across) {
   for (int64_t j = 0; j < across; ++j) {
@@ -45,7 +45,8 @@ inline void copy_corner(const float* from, int64_t from_step, float* to, int64_t
   }
 }
 
-/// The innermost dimension of `dims` is contiguous in the target, and `axis` in the source.
+/// Copies if the innermost dimension of `dims` is contiguous in the target and dimension `axis` is contiguous in the
+/// source.
 inline void transpose_copy(const Threads& threads, const MergedDims& dims, int axis, const float* source, float* target,
                            bool large) {
   const int inner = dims.shape.rank() - 1;

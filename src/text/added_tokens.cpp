@@ -17,7 +17,7 @@ size_t skip_spaces(std::string_view text, size_t at) {
   }
 }
 
-/// Start of the white space that ends at `at`, not before `from`.
+/// The start of the white space that ends at `at`; never before `from`.
 size_t spaces_before(std::string_view text, size_t from, size_t at) {
   for (size_t begin = at;;) {
     size_t length = 0;

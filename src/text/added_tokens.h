@@ -9,7 +9,7 @@
 
 namespace lamina::text {
 
-/// Finds added tokens in text: the leftmost match, and among matches at one position the longest.
+/// Finds added tokens in a text: the leftmost match and, among several at the same position, the longest.
 class AddedTokens {
  public:
   struct Match {
@@ -21,13 +21,13 @@ class AddedTokens {
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
   bool empty() const { return tokens_.empty(); }
-  /// The first match at or after `from`, including the white space that it strips.
+  /// The first match at or after `from`. Includes the white space that the token strips.
   Match find(std::string_view text, size_t from) const;
 
  private:
   std::vector<AddedToken> tokens_;
   Vocabulary index_;                              // content → index in tokens_
-  std::array<std::vector<size_t>, 256> lengths_;  // by first byte: the lengths of the tokens, longest first
+  std::array<std::vector<size_t>, 256> lengths_;  // per first byte: the lengths of the tokens, longest first
 };
 
 }  // namespace lamina::text

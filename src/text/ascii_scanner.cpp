@@ -25,13 +25,13 @@ Class class_at(std::string_view text, size_t at) {
   return at < text.size() ? kClasses[static_cast<unsigned char>(text[at])] : kEnd;
 }
 
-/// End of the run of characters of one class that starts at `at`.
+/// The end of the run of characters of one class that starts at `at`.
 size_t run(std::string_view text, size_t at, Class of) {
   while (class_at(text, at) == of) ++at;
   return at;
 }
 
-/// Like run(), but 0 if a non-ASCII character follows, because it could belong to the run.
+/// Like run(), but returns 0 if a non-ASCII character follows, because it might belong to the run.
 size_t closed_run(std::string_view text, size_t at, Class of) {
   const size_t end = run(text, at, of);
   return class_at(text, end) == kBeyond ? 0 : end;
@@ -39,7 +39,7 @@ size_t closed_run(std::string_view text, size_t at, Class of) {
 
 bool is_newline(char c) { return c == '\r' || c == '\n'; }
 
-/// Length of a contraction ('s 't 'm 'd 're 've 'll) at the front, or 0. `fold` ignores case.
+/// Length of a contraction ('s 't 'm 'd 're 've 'll) at the start, or 0. `fold` ignores case.
 size_t contraction(std::string_view text, bool fold) {
   const auto letter = [&](size_t at) {
     return at < text.size() ? static_cast<char>(text[at] | (fold ? 0x20 : 0)) : '\0';
@@ -51,10 +51,10 @@ size_t contraction(std::string_view text, bool fold) {
   return two ? 3 : 0;
 }
 
-/// Matches \s+(?!\S)|\s+ at the front; the white space ends at `end`.
+/// Length of a match of \s+(?!\S)|\s+ at the start, given that the white space ends at `end`.
 size_t spaces(std::string_view text, size_t end) { return end == text.size() || end == 1 ? end : end - 1; }
 
-/// Matches 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+/// Scanner for 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 size_t scan_gpt2(std::string_view text, size_t) {
   if (text[0] == '\'') {
     if (const size_t length = contraction(text, false)) return length;

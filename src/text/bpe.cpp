@@ -8,7 +8,7 @@
 
 namespace lamina::text {
 
-/// A symbol of a long piece. A linked list, so that a merge moves no elements.
+/// A symbol of a long piece. Symbols form a linked list, so that a merge moves no elements.
 struct Bpe::Symbol {
   TokenId id;
   int64_t before;
@@ -155,7 +155,7 @@ void Bpe::merge_short(std::vector<TokenId>& ids, size_t from) const {
       symbol[i] = symbol[i + 1];
       merge[i - 1] = merge[i];
     }
-    // merge[best] now starts at the merged symbol; merge[best − 1] ends at it.
+    // merge[best] now starts at the merged symbol, and merge[best − 1] ends at it.
     if (best + 1 < n) merge[best] = merges_.find(symbol[best], symbol[best + 1]);
     if (best > 0) merge[best - 1] = merges_.find(symbol[best - 1], symbol[best]);
   }
@@ -168,7 +168,7 @@ void Bpe::merge_long(std::vector<TokenId>& ids, size_t from) const {
     int64_t at;
     TokenId left;
     TokenId right;
-    bool operator<(const Candidate& other) const {  // std::priority_queue returns the greatest first
+    bool operator<(const Candidate& other) const {  // std::priority_queue returns the largest first
       return merge.rank != other.merge.rank ? merge.rank > other.merge.rank : at > other.at;
     }
   };

@@ -14,18 +14,18 @@
 
 namespace lamina::text {
 
-/// Byte pair encoding (Sennrich, Haddow & Birch 2016): a piece starts as bytes or characters. The neighbors whose merge
+/// Byte pair encoding (Sennrich, Haddow & Birch 2016). A piece starts as bytes or characters. The neighbors whose merge
 /// has the lowest rank are merged, until no pair has a merge.
 ///
-/// Most pieces are vocabulary entries, and merging would give exactly that entry. The first lookup of an entry checks
-/// this and stores the answer, so later such pieces cost one lookup. All other pieces are merged each time: there is no
-/// cache to share between threads or to grow with the text.
+/// Most pieces are vocabulary entries, and merging would give exactly that entry. The first lookup of an entry verifies
+/// this and stores the answer, so that later such pieces cost a single lookup. All other pieces are merged each time.
+/// There is no cache that threads share or that grows with the text.
 class Bpe : public PieceEncoder {
  public:
   Bpe(const TokenizerSpec& spec, const std::string& name);
 
-  /// Appends the ids of one piece. A character-level vocabulary accepts any text as a piece: it is cut before a space
-  /// (`spec.space`) unless an entry could span the cut, so the result does not change. `unknown` as in
+  /// Appends the ids of one piece. A character-level vocabulary accepts any text as a piece: the text is cut before
+  /// each space (`spec.space`), unless an entry could span the cut, so the result does not change. `unknown`: see
   /// Tokenizer::encode.
   void encode(std::string_view piece, std::vector<TokenId>& ids, UnknownCharacters* unknown) const override;
   TokenId find(std::string_view entry) const override { return vocabulary_.find(entry); }
@@ -52,8 +52,8 @@ class Bpe : public PieceEncoder {
   Vocabulary vocabulary_;
   MergeTable merges_;
   std::array<TokenId, 256> byte_ids_;
-  std::array<bool, 256> joins_space_{};                  // some entry holds this byte followed by a space
-  mutable std::unique_ptr<std::atomic<Whole>[]> whole_;  // by id: merging its bytes gives this entry
+  std::array<bool, 256> joins_space_{};                  // whether some entry contains this byte followed by a space
+  mutable std::unique_ptr<std::atomic<Whole>[]> whole_;  // per id: whether merging its bytes gives this entry
 };
 
 }  // namespace lamina::text

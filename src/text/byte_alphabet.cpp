@@ -10,7 +10,7 @@ namespace {
 
 struct Alphabet {
   std::array<char32_t, 256> character{};
-  std::array<int16_t, 0x144> byte{};  // by character; −1: stands for no byte
+  std::array<int16_t, 0x144> byte{};  // indexed by character; −1: stands for no byte
 
   constexpr Alphabet() {
     for (int16_t& entry : byte) entry = -1;

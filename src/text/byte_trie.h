@@ -8,8 +8,8 @@
 
 namespace lamina::text {
 
-/// Trie over bytes, for vocabularies that search all entries with a common prefix. The children of all nodes share one
-/// flat hash table: a step costs one probe in most cases.
+/// A trie over bytes, for vocabularies that need all entries with a common prefix. The children of all nodes share one
+/// flat hash table; a step mostly costs a single probe.
 class ByteTrie {
  public:
   using Node = int32_t;
@@ -19,7 +19,7 @@ class ByteTrie {
 
   ByteTrie();
 
-  /// Adds an entry that is not empty. A second entry with the same bytes is ignored: the first id stays.
+  /// Adds a non-empty entry. If the bytes are already there, the first id stays.
   void add(std::string_view bytes, TokenId id);
 
   /// The child of `node` for this byte, or kNone.
@@ -31,7 +31,7 @@ class ByteTrie {
       if (slot.key == kFree) return kNone;
     }
   }
-  /// The node of these bytes, or kNone.
+  /// The node with these bytes, or kNone.
   Node descend(std::string_view bytes, Node from = kRoot) const {
     for (size_t i = 0; i < bytes.size() && from != kNone; ++i) from = child(from, static_cast<unsigned char>(bytes[i]));
     return from;

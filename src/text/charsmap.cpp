@@ -8,7 +8,7 @@
 namespace lamina::text {
 namespace {
 
-// Fields of a unit of the double array (Darts-clone).
+// Fields of a unit in the double array (as in Darts-clone).
 bool unit_has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
 uint32_t unit_value(uint32_t unit) { return unit & 0x7FFFFFFFU; }
 uint32_t unit_label(uint32_t unit) { return unit & 0x800000FFU; }

@@ -6,19 +6,20 @@
 
 namespace lamina::text {
 
-/// SentencePiece's precompiled_charsmap: a double-array trie from byte sequences to their normalized form. The bytes
-/// are a u32 with the size of the trie, the trie's u32 units, and the normalized forms, each ending with a NUL byte.
-/// A view: the bytes must outlive it. Every access is checked, so mutated bytes give some text but never a crash.
+/// SentencePiece's precompiled_charsmap: a double-array trie that maps byte sequences to their normalized form. The
+/// bytes are a u32 with the size of the trie, the trie's u32 units, and the normalized forms, each terminated by a NUL
+/// byte. This is a view, so the bytes must outlive it. Every access is checked: corrupted bytes give some text, but
+/// never a crash.
 class Charsmap {
  public:
-  /// Bytes without a whole trie and its forms are an Error. `name` names the file in messages.
+  /// Throws an Error if the bytes do not contain a whole trie and its forms. `name` is used in messages.
   Charsmap(std::string_view bytes, const std::string& name);
 
   struct Match {
-    size_t length = 0;  ///< bytes of the text
+    size_t length = 0;  ///< number of matched bytes
     std::string_view form;
   };
-  /// The entries that the text begins with: the longest, or the shortest.
+  /// The longest or shortest entry that the text begins with.
   std::optional<Match> longest(std::string_view text) const { return search(text, false); }
   std::optional<Match> shortest(std::string_view text) const { return search(text, true); }
 

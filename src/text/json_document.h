@@ -8,14 +8,14 @@ namespace lamina::text {
 
 using nlohmann::json;
 
-/// Parses a JSON object; anything else is an Error. `name` names the file in messages.
+/// Parses a JSON object. Anything else is an Error. `name` is the file's name in messages.
 json parse_object(std::string_view text, const std::string& name);
 
 /// A value of a JSON object, or `fallback` if it is missing or null. A value of another type is an Error.
 template <class T>
 T value_or(const json& object, const char* key, T fallback, const std::string& name);
 
-/// Throws Error if `object` has a key that is not in `known`.
+/// Throws an Error if `object` has a key that is not in `known`.
 void check_keys(const json& object, std::initializer_list<const char*> known, const std::string& name);
 
 }  // namespace lamina::text

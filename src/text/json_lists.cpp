@@ -66,7 +66,7 @@ class Reader {
     return value;
   }
 
-  /// Skips any value. Brackets are counted, not matched: the parser of the remaining document checks them.
+  /// Skips any value. Brackets are only counted here; the parser of the remaining document checks them.
   void skip() {
     size_t depth = 0;
     do {
@@ -83,7 +83,7 @@ class Reader {
     } while (depth > 0);
   }
 
-  /// Calls body(key) for each member of an object; body must consume the value.
+  /// Calls body(key) for each member of an object. `body` must consume the value.
   template <class Body>
   void object(const Body& body) {
     expect('{');
@@ -156,7 +156,7 @@ void read_vocab(Reader& reader, JsonLists& lists) {
   reader.object([&](const std::string& token) { lists.vocab.emplace_back(token, reader.integer()); });
 }
 
-/// An entry of a Unigram vocabulary is written ["token", score].
+/// Reads an entry of a Unigram vocabulary: ["token", score].
 void read_scored(Reader& reader, JsonLists& lists) {
   reader.expect('[');
   std::string token = reader.string();
@@ -165,7 +165,7 @@ void read_scored(Reader& reader, JsonLists& lists) {
   reader.expect(']');
 }
 
-/// A merge is written "a b", or ["a", "b"] in newer files.
+/// Reads a merge: "a b" or, in newer files, ["a", "b"].
 void read_merge(Reader& reader, JsonLists& lists) {
   if (reader.take('[')) {
     std::string left = reader.string();
@@ -192,7 +192,7 @@ JsonLists take_lists(std::string_view text, const std::string& name) {
     lists.rest += text.substr(copied, begin - copied);
     lists.rest += "null";
     copied = reader.place();
-    // Keep the line breaks, so that errors in the remaining document name the right line.
+    // Keep the line breaks, so that errors in the remaining document give the right line.
     const std::string_view cut = text.substr(begin, copied - begin);
     lists.rest.append(static_cast<size_t>(std::ranges::count(cut, '\n')), '\n');
   };

@@ -10,8 +10,8 @@ namespace lamina::text {
 
 namespace {
 
-/// The layout is LLaMA's: three special tokens (with newlines around their names in the file), then the 256 bytes,
-/// written as names or, in older files, as characters.
+/// The layout is that of LLaMA: three special tokens (with newlines around their names in the file), then the 256
+/// bytes, written as names or, in older files, as characters.
 SentencePieces::Piece piece_of(size_t id, const std::string& text, float score) {
   using Type = SentencePieces::Type;
   static const char* const kNames[] = {"<unk>", "<s>", "</s>"};

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Reads a vocab.json or encoder.json with the merges in merges.txt or vocab.bpe in the same folder.
+/// Reads vocab.json or encoder.json, and the merges from merges.txt or vocab.bpe in the same folder.
 TokenizerSpec read_vocab_and_merges(const fs::path& vocab) {
   for (const char* merges : {"merges.txt", "vocab.bpe"}) {
     const fs::path beside = vocab.parent_path() / merges;
@@ -23,7 +23,7 @@ TokenizerSpec read_vocab_and_merges(const fs::path& vocab) {
   throw Error(str(vocab.string(), ": is a vocabulary without merges; expected merges.txt or vocab.bpe in its folder"));
 }
 
-/// Reads BERT's vocab.txt with the settings in a tokenizer_config.json in the same folder.
+/// Reads BERT's vocab.txt, with the settings of a tokenizer_config.json in the same folder.
 TokenizerSpec read_bert_files(std::string_view text, const fs::path& path) {
   BertVocabOptions options;
   const fs::path beside = path.parent_path() / "tokenizer_config.json";
@@ -39,7 +39,7 @@ TokenizerSpec read_bert_files(std::string_view text, const fs::path& path) {
   return read_bert_vocab(text, path.string(), options);
 }
 
-/// Reads a file of any known format, detected by its first bytes.
+/// Reads a file of any known format, which is recognized by its first bytes.
 TokenizerSpec read_file(const fs::path& path, const LoadOptions& options) {
   const std::string name = path.string();
   const std::string text = read_text(name);
@@ -65,15 +65,15 @@ std::optional<TokenId> id_of(const TokenizerSpec& spec, const std::string& conte
   return {};
 }
 
-/// The name of a token, given as a string or as the "content" of an object.
+/// The text of a token that is given as a string, or as an object with "content".
 std::string token_in(const json& config, const char* key, const std::string& name) {
   const json value = config.value(key, json());
   if (value.is_object()) return value_or(value, "content", std::string(), name);
   return value.is_string() ? value.get<std::string>() : "";
 }
 
-/// Sets BOS and EOS. A BOS that equals EOS is ignored unless the file says to add it: GPT-2's files name one token as
-/// both and put nothing before a text.
+/// Sets BOS and EOS. A BOS that equals EOS is ignored unless the file says to add it, because GPT-2's files name one
+/// token as both and put nothing before a text.
 void read_tokenizer_config(const std::string& path, TokenizerSpec& spec) {
   const json config = parse_object(read_text(path), path);
   const std::string bos = token_in(config, "bos_token", path);
@@ -153,7 +153,7 @@ void save_tokenizer_config(const Tokenizer& tokenizer, const std::string& folder
   if (const auto bos = tokenizer.bos()) config["bos_token"] = tokenizer.token(*bos);
   if (const auto eos = tokenizer.eos()) config["eos_token"] = tokenizer.token(*eos);
   config["add_bos_token"] = tokenizer.bos().has_value();
-  // The roles that encoders have; the names are those of BERT and of SentencePiece's models.
+  // Special tokens that encoders use. The names are those of BERT and of SentencePiece's models.
   const auto name_role = [&](const char* role, std::initializer_list<const char*> names) {
     for (const char* name : names) {
       const auto id = tokenizer.id_of(name);

@@ -10,7 +10,7 @@ namespace lamina::text {
 
 /// Settings that a tokenizer's file does not contain.
 struct LoadOptions {
-  std::string pattern;  ///< split pattern of a tiktoken file, which has none: gpt2, p50k, cl100k, o200k, llama3
+  std::string pattern;  ///< split pattern for a tiktoken file, which contains none: gpt2, p50k, cl100k, o200k, llama3
 };
 
 /// Loads a tokenizer from a file, or from a folder with one of these (the first that exists):
@@ -24,18 +24,18 @@ struct LoadOptions {
 /// `generation_config.json` and `config.json` may.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path, const LoadOptions& options = {});
 
-/// The file that load_tokenizer reads from a folder; empty if there is none.
+/// The file that load_tokenizer() would read from a folder. Empty if there is none.
 std::string tokenizer_file(const std::string& folder);
-/// The tokenizer file of a model. For a folder: the one inside. For a model in one file: NAME.tokenizer.json,
-/// NAME.tokenizer.bin or the tokenizer of its folder. Empty if there is none.
+/// The tokenizer file of a model. For a folder, the one inside. For a model in a single file: NAME.tokenizer.json,
+/// NAME.tokenizer.bin, or the tokenizer in its folder. Empty if there is none.
 std::string tokenizer_of_model(const std::string& model);
 
-/// Parses a tokenizer.json. `name` names the file in messages.
+/// Parses a tokenizer.json. `name` is the file's name in messages.
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view text, const std::string& name);
 
 /// Writes tokenizer.json and tokenizer_config.json into an existing folder.
 void save_tokenizer(const Tokenizer& tokenizer, const std::string& folder);
-/// Writes only tokenizer_config.json: the names of BOS and EOS, and the class with which transformers loads it.
+/// Writes only tokenizer_config.json: the names of BOS and EOS, and the class that transformers uses to load it.
 void save_tokenizer_config(const Tokenizer& tokenizer, const std::string& folder);
 
 }  // namespace lamina::text

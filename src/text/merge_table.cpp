@@ -13,7 +13,7 @@ MergeTable::MergeTable(const std::vector<MergeRule>& rules)
     const uint64_t key = key_of(rule.left, rule.right);
     size_t at = place_of(key);
     while (slots_[at].key != kFree && slots_[at].key != key) at = (at + 1) & mask_;
-    if (slots_[at].key == key && slots_[at].merge.rank <= rule.rank) continue;  // the rule of lower rank wins
+    if (slots_[at].key == key && slots_[at].merge.rank <= rule.rank) continue;  // the rule with the lower rank is kept
     slots_[at] = {key, {rule.rank, rule.result}};
   }
 }

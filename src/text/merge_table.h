@@ -15,7 +15,7 @@ struct Merge {
   TokenId result = 0;
 };
 
-/// Hash table from pairs of ids to merges; flat, one probe per lookup in most cases.
+/// A flat hash table from pairs of ids to merges. A lookup mostly costs a single probe.
 class MergeTable {
  public:
   explicit MergeTable(const std::vector<MergeRule>& rules);

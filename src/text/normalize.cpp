@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxGrowth = 64;
 constexpr size_t kMaxAddedBytes = 4096;
 
-/// Appends the text with replacements. Stops if `out` exceeds `limit` bytes.
+/// Appends the text with replacements. Stops when `out` exceeds `limit` bytes.
 void append_replaced(std::string_view text, const NormalizerStep& step, size_t limit, std::string& out) {
   for (size_t at = 0; out.size() <= limit;) {
     const size_t found = text.find(step.pattern, at);
@@ -48,8 +48,8 @@ void append_form(std::string_view text, NormalizerStep::Kind kind, std::string& 
   out.append(reinterpret_cast<const char*>(result), static_cast<size_t>(length));
 }
 
-/// Length of the leading ASCII, which no normal form changes; 0 if its last character could combine with the non-ASCII
-/// character after it.
+/// Length of the leading ASCII text, which no normal form changes. 0 if its last character could combine with the
+/// non-ASCII character after it.
 size_t ascii_prefix(std::string_view text) {
   size_t at = 0;
   while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) ++at;
@@ -72,7 +72,7 @@ void append_normal_form(std::string_view text, NormalizerStep::Kind kind, std::s
   }
 }
 
-/// Appends the text with the matches of the expression replaced. Invalid UTF-8 matches nothing.
+/// Appends the text, with the matches of the expression replaced. Invalid UTF-8 is never matched.
 void append_matches_replaced(std::string_view text, const Regex& regex, const std::string& content, size_t limit,
                              std::string& out) {
   while (!text.empty() && out.size() <= limit) {
@@ -113,7 +113,7 @@ void append_bert(std::string_view text, const NormalizerStep& step, std::string&
 
 Normalizer::Normalizer(std::vector<NormalizerStep> steps, const std::string& name) : name_(name) {
   using Kind = NormalizerStep::Kind;
-  steps_.reserve(steps.size());  // a Charsmap points into its step, which must not move
+  steps_.reserve(steps.size());  // a Charsmap points into its step, so steps must not move
   for (NormalizerStep& step : steps) {
     Step& made = steps_.emplace_back(Step{std::move(step), {}, {}});
     if (made.what.kind == Kind::replace_regex) made.regex.emplace(made.what.pattern, false, name);

@@ -7,24 +7,24 @@
 
 namespace lamina::text {
 
-/// A split pattern that vocabularies share, with the special tokens it implies for tiktoken files.
+/// A split pattern that several vocabularies use, with the special tokens that it implies for tiktoken files.
 struct Pattern {
   std::string name;
   std::string regex;
   std::vector<AddedToken> specials;
 };
 const std::vector<Pattern>& patterns();
-/// An unknown name is an Error that lists the known ones.
+/// The pattern with this name. For an unknown name, the Error lists the known ones.
 const Pattern& pattern_named(const std::string& name);
-/// The name of the pattern with this regular expression, or an empty string.
+/// The name of the pattern with this regular expression. Empty if it is not a known one.
 std::string name_of_pattern(const std::string& regex);
 
-/// WhitespaceSplit of Hugging Face's library: white space separates pieces and is removed.
+/// WhitespaceSplit of Hugging Face's library: splits at white space and removes it.
 SplitStep white_space_split();
 bool is_white_space_split(const SplitStep& step);
-/// BertPreTokenizer: white space is removed, and each punctuation character is a piece of its own.
+/// BertPreTokenizer: removes white space, and makes each punctuation character a separate piece.
 std::vector<SplitStep> bert_splits();
-/// Whether the steps are those of bert_splits().
+/// Whether the steps equal bert_splits().
 bool are_bert_splits(const std::vector<SplitStep>& steps);
 
 }  // namespace lamina::text

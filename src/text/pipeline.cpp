@@ -10,7 +10,8 @@ namespace lamina::text {
 namespace {
 
 constexpr uint8_t kSpecial = 1;
-constexpr uint8_t kCutOut = 2;  // an added token: decoding strips no prefix from it, but may from the next token
+// An added token: decoding strips no prefix from it, but may strip one from the next token.
+constexpr uint8_t kCutOut = 2;
 
 std::vector<AddedToken> chosen(const std::vector<AddedToken>& tokens, bool normalized, bool special) {
   std::vector<AddedToken> result;
@@ -25,7 +26,7 @@ std::string with_spaces(std::string text, const std::string& space, const std::s
   return normalized(text, {{NormalizerStep::Kind::replace, space, " "}}, name);
 }
 
-/// Hugging Face's clean-up of English, which a WordPiece decoder applies to each token with the space before it.
+/// Hugging Face's clean-up of English. A WordPiece decoder applies it to each token together with the space before it.
 std::string cleaned(std::string text, bool cleanup) {
   static constexpr std::array<std::array<const char*, 2>, 11> kReplaced = {{{" .", "."},
                                                                             {" ?", "?"},
@@ -74,8 +75,8 @@ Pipeline::Pipeline(TokenizerSpec spec, const std::string& name)
   for (const AddedToken& token : spec_.added) {
     const auto at = static_cast<size_t>(token.id);
     bytes_[at] = token.special ? token.content : with_spaces(token.content, spec_.space, name);
-    // A Unigram's unknown token stands for text, so a space after it belongs to the text. If every word has a prefix, a
-    // space after an added token was one in the text too.
+    // A Unigram's unknown token represents text, so a space after it belongs to the text. If every word has a prefix, a
+    // space after an added token was also in the text.
     const bool text = (spec_.algorithm == Algorithm::unigram && spec_.unknown == token.id) ||
                       spec_.prefix.when == Prefix::When::every_piece;
     const bool cut_out = !text && (!token.normalized || spec_.prefix.when == Prefix::When::every_segment);
@@ -85,7 +86,7 @@ Pipeline::Pipeline(TokenizerSpec spec, const std::string& name)
   if (spec_.algorithm == Algorithm::wordpiece) spell_words();
 }
 
-/// A WordPiece entry continues the word before it if it has the mark; otherwise a space is between.
+/// A WordPiece entry with the continuation mark continues the previous word. Before any other entry there is a space.
 void Pipeline::spell_words() {
   for (std::string& bytes : bytes_) {
     const bool continues = !spec_.continuation.empty() && bytes.starts_with(spec_.continuation);

@@ -44,11 +44,11 @@ class Pipeline : public Tokenizer {
   std::unique_ptr<PieceEncoder> encoder_;
   Normalizer normalizer_;
   Splitter splitter_;
-  std::array<AddedTokens, 2> before_;  // searched before normalization: [0] without special tokens, [1] with them
-  std::array<AddedTokens, 2> after_;   // searched in normalized text, indexed alike
-  std::vector<std::string> bytes_;     // by id: the bytes it decodes to
-  std::vector<std::string> later_;     // WordPiece, by id: the bytes it decodes to after another token
-  std::vector<uint8_t> flags_;         // by id
+  std::array<AddedTokens, 2> before_;  // tokens to find before normalization: [0] without special tokens, [1] with them
+  std::array<AddedTokens, 2> after_;   // tokens to find in normalized text; indexed in the same way
+  std::vector<std::string> bytes_;     // per id: the bytes that it decodes to
+  std::vector<std::string> later_;     // WordPiece, per id: the bytes that it decodes to after another token
+  std::vector<uint8_t> flags_;         // per id
   std::map<std::string, TokenId, std::less<>> added_ids_;
 };
 

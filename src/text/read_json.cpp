@@ -9,7 +9,7 @@
 namespace lamina::text {
 namespace {
 
-/// Sets the unknown token of a model that names it by its text.
+/// Sets the unknown token of a model, which the file gives by its text.
 void read_unknown(const json& model, const JsonLists& lists, TokenizerSpec& spec, const std::string& name) {
   const std::string unknown = value_or(model, "unk_token", std::string(), name);
   if (unknown.empty()) return;
@@ -64,7 +64,7 @@ void read_model(const json& tree, const JsonLists& lists, TokenizerSpec& spec, c
   const auto found = tree.find("model");
   LAMINA_CHECK(found != tree.end() && found->is_object(), name, ": has no \"model\"; expected a tokenizer.json");
   const json& model = *found;
-  // Old files leave the type out: only a Unigram lists scores, only a BPE lists merges.
+  // Old files omit the type. Only a Unigram model has scores, and only a BPE model has merges.
   const std::string guess = !lists.scored.empty()                        ? "Unigram"
                             : model.contains("max_input_chars_per_word") ? "WordPiece"
                                                                          : "BPE";
@@ -105,7 +105,7 @@ void read_added(const json& list, TokenizerSpec& spec, const std::string& name) 
 TokenizerSpec read_json(std::string_view text, const std::string& name) {
   const JsonLists lists = take_lists(text, name);
   const json tree = parse_object(lists.rest, name);
-  // Truncation and padding are settings of a call; they do not change the tokens of a text.
+  // Truncation and padding are settings of a call. They do not change the tokens of a text.
   check_keys(tree,
              {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
               "decoder", "model"},

@@ -30,15 +30,15 @@ Prefix::When scheme_of(const json& node, const std::string& name) {
 
 void read_metaspace(const json& node, TokenizerSpec& spec, const std::string& name) {
   check_keys(node, {"type", "replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"}, name);
-  // After a split at white space no space is left: every word gets the prefix.
+  // A split at white space leaves no spaces, so every word gets the prefix.
   const bool words = spec.splits.size() == 1 && is_white_space_split(spec.splits[0]);
   LAMINA_CHECK(spec.splits.empty() || words, name, ": Metaspace after another step is not supported");
   const std::string replacement = value_or(node, "replacement", std::string("▁"), name);
   LAMINA_CHECK(!replacement.empty(), name, ": Metaspace without a replacement");
   spec.prefix = {scheme_of(node, name), replacement};
   if (!words) {
-    // A tokenizer that we wrote already has this step among its normalizers. Adding it twice would change its JSON, and
-    // so its identity (data::tokenizer_hash), each time it is read and written.
+    // A tokenizer.json that Lamina wrote already has this step among its normalizers. Adding it again would change the
+    // JSON, and so the tokenizer's identity (data::tokenizer_hash), each time it is read and written.
     const NormalizerStep step{NormalizerStep::Kind::replace, " ", replacement};
     const bool is_there = !spec.normalizers.empty() && spec.normalizers.back().kind == step.kind &&
                           spec.normalizers.back().pattern == step.pattern &&

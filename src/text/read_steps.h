@@ -7,15 +7,15 @@
 
 namespace lamina::text {
 
-// Shared by the readers of the sections of a tokenizer.json. `name` names the file and section in messages.
+// Shared by the readers of tokenizer.json sections. `name` is the name of the file and section in messages.
 
-/// Calls body for the node, or for each node of a "Sequence" (whose list has the key `list`).
+/// Calls `body` for the node or, if it is a "Sequence", for each node in its list `list`.
 void for_each_step(const json& node, const char* list, const std::string& name,
                    const std::function<void(const json&, const std::string& type)>& body);
 
 [[noreturn]] void not_understood(const std::string& name, const std::string& type);
 
-/// The pattern {"String": …} or {"Regex": …} of a step.
+/// The pattern of a step: {"String": …} or {"Regex": …}.
 struct StepPattern {
   std::string text;
   bool literal = false;

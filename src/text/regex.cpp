@@ -11,7 +11,7 @@
 namespace lamina::text {
 namespace {
 
-/// Unicode White_Space: the meaning of \s in the dialects of tokenizers. PCRE2's \s also matches U+180E.
+/// Unicode White_Space, which is \s in the dialects of tokenizers. PCRE2's \s also matches U+180E.
 constexpr const char* kSpaces = R"(\p{Z}\x{9}-\x{d}\x{85})";
 
 /// Translates the expression to PCRE2 syntax.
@@ -43,7 +43,7 @@ std::string translated(const std::string& pattern, const std::string& name) {
       LAMINA_CHECK(!opens && pattern.compare(i, 2, "&&") != 0, name, ": the pattern ", pattern,
                    " has a set within a set, which is not supported");
       const bool first = i == class_begin + 1 || (i == class_begin + 2 && pattern[class_begin + 1] == '^');
-      if (c == '[') {  // [:alpha:]: its bracket does not end the set
+      if (c == '[') {  // [:alpha:] within a set: its bracket does not end the set
         const size_t end = pattern.find(":]", i);
         LAMINA_CHECK(end != std::string::npos, name, ": the pattern ", pattern, " has [: without :]");
         out += pattern.substr(i, end + 2 - i);

@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kSpaceMark = "▁";
 
-/// One field of a Protocol Buffers message.
+/// A field of a Protocol Buffers message.
 struct Field {
   uint32_t number = 0;
   uint64_t value = 0;      // varint, or the bits of a fixed-size number
@@ -116,8 +116,8 @@ void read_normalizer_spec(std::string_view bytes, SentencePieces& pieces, const 
   }
 }
 
-/// Normalizer steps with the result of SentencePiece's: rewritten characters, single spaces, none at the ends, "▁"
-/// before the text and for spaces.
+/// Adds normalizer steps that are equivalent to SentencePiece's: rewritten characters, single spaces, no spaces at the
+/// ends, and "▁" for spaces and before the text.
 void add_normalizers(const SentencePieces& pieces, TokenizerSpec& spec, const std::string& name) {
   using Kind = NormalizerStep::Kind;
   if (!pieces.charsmap.empty()) {
@@ -132,7 +132,8 @@ void add_normalizers(const SentencePieces& pieces, TokenizerSpec& spec, const st
   spec.normalizers.push_back({Kind::replace, " ", kSpaceMark});
 }
 
-/// Scores as SentencePiece's Unigram uses them: user-defined pieces always win, and unknown characters lose by 10.
+/// Sets scores as SentencePiece's Unigram does: user-defined pieces always win, and unknown characters get a penalty of
+/// 10.
 void add_unigram_scores(const SentencePieces& pieces, TokenizerSpec& spec) {
   using Type = SentencePieces::Type;
   spec.algorithm = Algorithm::unigram;
@@ -199,7 +200,7 @@ TokenizerSpec spec_of(const SentencePieces& pieces, const std::string& name) {
 }
 
 bool is_sentencepiece(std::string_view bytes) {
-  // A model begins with a piece, and a piece begins with its text.
+  // Recognizes the format: a model begins with a piece, and a piece begins with its text.
   return bytes.size() > 4 && bytes[0] == '\x0A' && bytes[2] == '\x0A' &&
          static_cast<unsigned char>(bytes[3]) < static_cast<unsigned char>(bytes[1]);
 }

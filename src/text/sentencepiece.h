@@ -19,11 +19,11 @@ struct SentencePieces {
   std::vector<Piece> pieces;
   bool unigram = false;  ///< false: BPE
   bool byte_fallback = false;
-  std::string charsmap;  ///< rewrites characters; empty: none
+  std::string charsmap;  ///< character map for normalization; empty: none
   bool remove_extra_whitespaces = false;
   bool add_dummy_prefix = true;
   int32_t unknown = 0;
-  int32_t bos = 1;  ///< negative: none
+  int32_t bos = 1;  ///< negative: no BOS
   int32_t eos = 2;
 };
 TokenizerSpec spec_of(const SentencePieces& pieces, const std::string& name);

@@ -9,11 +9,11 @@
 
 namespace lamina::text {
 
-/// A tokenizer as data. Every file format is read into this, the one implementation is built from it, and
-/// tokenizer.json is written from it. Encoding extracts added tokens, normalizes the remaining text, adds the prefix,
-/// splits it into pieces, and merges each piece.
+/// A tokenizer as data. All file formats are read into this struct, the one implementation is built from it, and
+/// tokenizer.json is written from it. Encoding a text extracts added tokens, normalizes the remaining text, adds the
+/// prefix, splits the text into pieces, and encodes each piece.
 
-/// How a piece of text becomes entries of the vocabulary.
+/// The algorithm that turns a piece of text into vocabulary entries.
 enum class Algorithm {
   bpe,        ///< merges neighbors by rank (bpe.h)
   wordpiece,  ///< greedy longest match (wordpiece.h)
@@ -26,15 +26,15 @@ enum class Symbols { bytes, characters };
 struct VocabEntry {
   enum class Kind {
     absent,    ///< no token has this id
-    ordinary,  ///< text can encode to this token
-    byte,      ///< one byte, "<0x0A>", of a character that has no entry
-    opaque,    ///< listed, but no text encodes to it: a control token, or an invalid byte-level name
+    ordinary,  ///< text can be encoded to this token
+    byte,      ///< one byte ("<0x0A>") of a character that has no entry
+    opaque,    ///< no text is encoded to it: a control token, or an invalid byte-level name
   };
   Kind kind = Kind::absent;
-  std::string bytes;  ///< the bytes of a byte-level entry; otherwise the entry as listed, with "▁"
+  std::string bytes;  ///< for a byte-level entry its bytes; otherwise the entry as listed, with "▁"
 };
 
-/// The lowest rank merges first; among equal ranks the leftmost pair.
+/// A merge of two neighbors. The lowest rank merges first; among equal ranks, the leftmost pair.
 struct MergeRule {
   TokenId left = 0;
   TokenId right = 0;
@@ -42,15 +42,15 @@ struct MergeRule {
   int32_t rank = 0;
 };
 
-/// A token that is searched in the text before any other step.
+/// A token that is searched in the text before all other steps.
 struct AddedToken {
   TokenId id = 0;
   std::string content;
-  bool special = true;      ///< matches only if the caller allows special tokens
+  bool special = true;      ///< found only if the caller allows special tokens
   bool lstrip = false;      ///< includes the white space before it
   bool rstrip = false;      ///< includes the white space after it
-  bool normalized = false;  ///< searched in the normalized text instead
-  std::string pattern;      ///< the text to search; empty: the content
+  bool normalized = false;  ///< searched in the normalized text instead of the original one
+  std::string pattern;      ///< the text to search; empty: same as the content
 };
 
 struct NormalizerStep {
@@ -62,18 +62,19 @@ struct NormalizerStep {
     nfd,
     nfkc,
     nfkd,
-    bert,                ///< BERT's: cleans, spaces CJK, strips accents, lower-cases (unicode_steps.h)
+    /// BERT's normalizer: cleans, adds spaces around CJK, strips accents, lower-cases (unicode_steps.h).
+    bert,
     strip_accents,       ///< removes combining marks
     lowercase,           ///< character by character
     strip,               ///< removes white space at the ends
-    nmt,                 ///< removes control characters; other white space becomes a space
-    charsmap,            ///< SentencePiece's precompiled map: the longest match at each position
-    charsmap_graphemes,  ///< the same map as Hugging Face's library applies it: grapheme by grapheme
+    nmt,                 ///< removes control characters; replaces other white space by a space
+    charsmap,            ///< SentencePiece's precompiled map; replaces the longest match at each position
+    charsmap_graphemes,  ///< the same map, applied grapheme by grapheme as in Hugging Face's library
   };
   Kind kind = Kind::nfc;
   std::string pattern;  ///< replace: the text or expression to replace
   std::string content;  ///< replace: the replacement; prepend: the text to add before a non-empty text; charsmap: bytes
-  // bert: the four parts. strip: `left` and `right`.
+  // bert uses all four flags. strip uses `left` and `right`.
   bool clean_text = true;
   bool space_cjk = true;
   bool strip_accents = true;
@@ -82,36 +83,36 @@ struct NormalizerStep {
   bool right = true;
 };
 
-/// A space, or the character that stands for it, added before a text.
+/// A space, or the character that represents it, that is added before a text.
 struct Prefix {
   enum class When { never, first, every_segment, every_piece };
-  /// first: at the start only; every_segment: also after each added token; every_piece: before each piece of the split
+  /// first: only at the start; every_segment: also after each added token; every_piece: before each piece of the split.
   When when = When::never;
-  std::string text;  ///< added unless it is already there
+  std::string text;  ///< not added if it is already there
 };
 
-/// Splits pieces at the matches of the pattern.
+/// Splits pieces at the matches of a pattern.
 struct SplitStep {
   enum class Behavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
   std::string pattern;
   bool literal = false;  ///< the pattern is plain text, not a regular expression
   Behavior behavior = Behavior::isolated;
-  bool invert = false;  ///< the text between the matches counts as the match
+  bool invert = false;  ///< treats the text between the matches as the matches
   bool operator==(const SplitStep&) const = default;
 };
 
 struct TokenizerSpec {
   Algorithm algorithm = Algorithm::bpe;
   Symbols symbols = Symbols::bytes;
-  std::vector<VocabEntry> vocab;  ///< by id
+  std::vector<VocabEntry> vocab;  ///< indexed by id
   std::vector<MergeRule> merges;
-  std::vector<double> scores;  ///< unigram: log probability by id
-  double unknown_score = 0;    ///< unigram: log probability of a character that no entry covers
-  bool sums_in_f32 = false;    ///< unigram: adds scores in f32, as SentencePiece does; otherwise in f64
-  std::string continuation;    ///< wordpiece: marks an entry that continues a word, "##"
+  std::vector<double> scores;  ///< unigram: log-probability per id
+  double unknown_score = 0;    ///< unigram: log-probability of a character that no entry covers
+  bool sums_in_f32 = false;    ///< unigram: sum scores in f32, as SentencePiece does, instead of f64
+  std::string continuation;    ///< wordpiece: prefix of entries that continue a word, "##"
   int64_t longest_word = 100;  ///< wordpiece: a word with more characters is unknown
   bool cleanup = false;        ///< wordpiece: decoding removes the space before ". , ! ?" and similar
-  bool ignore_merges = false;  ///< a piece that is an entry becomes that entry, without merging
+  bool ignore_merges = false;  ///< a piece that is an entry is encoded as that entry, without merging
   bool byte_fallback = false;
   bool fuse_unknown = false;
   std::optional<TokenId> unknown;
@@ -119,14 +120,14 @@ struct TokenizerSpec {
   std::vector<NormalizerStep> normalizers;
   Prefix prefix;
   std::vector<SplitStep> splits;
-  std::string space;          ///< stands for a space in entries, "▁"; empty: a plain space
+  std::string space;          ///< represents a space in entries, "▁"; empty: a plain space
   bool strip_prefix = false;  ///< decoding removes the prefix
   std::optional<TokenId> bos;
   std::optional<TokenId> eos;
   std::optional<TokenId> appended;  ///< what the post-processor puts after a text, as [SEP] or </s> of encoders
 };
 
-/// `name` names the file in messages.
+/// Builds the tokenizer. `name` is the file's name in messages.
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerSpec spec, const std::string& name);
 
 /// Writes the spec as a tokenizer.json.

@@ -14,7 +14,7 @@ namespace lamina::text {
 namespace {
 
 constexpr int64_t kMostIds = int64_t{1} << 24;
-constexpr double kGreatestScore = 1e9;  // of a sane file; sums of any text stay finite
+constexpr double kGreatestScore = 1e9;  // limit for a valid file; sums over any text stay finite
 
 VocabEntry entry_of(const std::string& token, const TokenizerSpec& spec) {
   if (spec.symbols == Symbols::bytes) {

@@ -10,7 +10,7 @@ struct Part {
   bool match;
 };
 
-/// The matches and the text between them, in order; no part is empty.
+/// The matches and the text between them, in order. No part is empty.
 std::vector<Part> parts_of(std::string_view text, const Regex& regex) {
   std::vector<Part> parts;
   Regex::Search search(regex, text);
@@ -27,7 +27,7 @@ std::string_view joined(std::string_view left, std::string_view right) {
   return {left.data(), left.size() + right.size()};
 }
 
-/// Joins or drops parts according to the behavior. Delimiters are the matches, or with `invert` the other parts.
+/// Joins or drops parts as the step's behavior says. Delimiters are the matches or, with `invert`, the other parts.
 void apply(std::vector<Part> parts, const SplitStep& step, std::vector<std::string_view>& pieces) {
   using Behavior = SplitStep::Behavior;
   const size_t first = pieces.size();
@@ -52,7 +52,7 @@ void apply(std::vector<Part> parts, const SplitStep& step, std::vector<std::stri
 Splitter::Splitter(const std::vector<SplitStep>& steps, const std::string& name, bool by_hand) {
   for (const SplitStep& step : steps) steps_.push_back({step, Regex(step.pattern, step.literal, name)});
   if (steps.size() != 1 || steps[0].literal || !by_hand) return;
-  // The known patterns match everything, so both of these settings keep every match as a piece.
+  // The well-known patterns match all text, so these two behaviors keep every match as a piece.
   const SplitStep& only = steps[0];
   const bool keeps_matches =
       only.invert ? only.behavior == SplitStep::Behavior::removed : only.behavior == SplitStep::Behavior::isolated;

@@ -11,18 +11,18 @@
 
 namespace lamina::text {
 
-/// Splits text into the pieces that are merged separately, applying one pattern after the other.
+/// Splits text into the pieces that are encoded separately. Applies one pattern after the other.
 class Splitter {
  public:
-  /// `by_hand`: use the hand-written scanner for known patterns if it gives the same result.
+  /// `by_hand`: use the hand-written scanner for a well-known pattern if it gives the same result.
   Splitter(const std::vector<SplitStep>& steps, const std::string& name, bool by_hand = true);
 
-  /// Iterates over the pieces of a text in batches, in order. Invalid UTF-8 matches no pattern: each run of it is one
+  /// Iterates over the pieces of a text in order, in batches. Invalid UTF-8 matches no pattern; each run of it is one
   /// piece.
   class Pieces {
    public:
     Pieces(const Splitter& splitter, std::string_view text);
-    /// Replaces `pieces` by the next batch; false at the end.
+    /// Replaces `pieces` by the next batch. Returns false at the end.
     bool next(std::vector<std::string_view>& pieces);
 
    private:
@@ -43,7 +43,7 @@ class Splitter {
   void split_valid(std::string_view text, size_t step, std::vector<std::string_view>& pieces) const;
 
   std::vector<Step> steps_;
-  AsciiScanner scanner_;  // scanner of the only step
+  AsciiScanner scanner_;  // scanner for the pattern, if there is only one step
 };
 
 }  // namespace lamina::text

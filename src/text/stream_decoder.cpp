@@ -16,10 +16,10 @@ void StreamDecoder::follow(TokenId id) {
 std::string StreamDecoder::push(TokenId id) {
   if (id >= tokenizer_.vocab_size()) {
     std::string text = std::exchange(held_, {});
-    if (special_) text += "<" + std::to_string(id) + ">";
+    if (special_) text.append("<").append(std::to_string(id)).append(">");
     return text;
   }
-  // The text of a token depends at most on the previous token, which decides whether a leading space is stripped.
+  // The text of a token depends at most on the previous token: that decides whether a leading space is stripped.
   const std::array<TokenId, 2> pair = {last_.value_or(id), id};
   const size_t before = last_ ? tokenizer_.decode({pair.data(), 1}).size() : 0;
   const std::string bytes = last_ ? tokenizer_.decode(pair) : tokenizer_.decode({pair.data(), 1});

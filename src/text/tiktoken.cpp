@@ -66,7 +66,7 @@ TokenizerSpec read_tiktoken(std::string_view text, const std::string& pattern, c
     LAMINA_CHECK(line, name, ": line ", number, " is \"", source.substr(0, 80),
                  "\", expected a token in base64, a space and a rank");
     const auto at = static_cast<size_t>(checked_id(line->rank, line->bytes, name));
-    // Special tokens leave small gaps between ranks. A large gap means that this is not a vocabulary.
+    // Special tokens leave small gaps between ranks. A large gap means that this file is not a vocabulary.
     LAMINA_CHECK(at < 64 * static_cast<size_t>(number) + 1024, name, ": line ", number, " has the rank ", at);
     if (at >= spec.vocab.size()) spec.vocab.resize(at + 1);
     LAMINA_CHECK(spec.vocab[at].kind == VocabEntry::Kind::absent && seen.insert(line->bytes).second, name, ": line ",

@@ -16,7 +16,7 @@
 namespace lamina::text {
 namespace {
 
-/// A distinct piece of the text as its current tokens.
+/// A distinct piece of the text, as a sequence of its current tokens.
 struct Word {
   std::vector<TokenId> symbols;
   int64_t count = 0;
@@ -27,7 +27,8 @@ Pair pair_of(TokenId left, TokenId right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
-/// Length of the next chunk to split. It ends at a line break before a letter or digit, where every pattern splits.
+/// Length of the next chunk of text to split. It ends at a line break before a letter or digit, where every pattern
+/// splits.
 size_t chunk_of(std::string_view text) {
   for (size_t at = size_t{1} << 20; (at = text.find('\n', at)) != std::string_view::npos; ++at) {
     const auto next = static_cast<unsigned char>(at + 1 < text.size() ? text[at + 1] : ' ');
@@ -36,7 +37,7 @@ size_t chunk_of(std::string_view text) {
   return text.size();
 }
 
-/// The distinct pieces and their counts, in order of first occurrence.
+/// Counts the distinct pieces, in order of first occurrence.
 std::vector<Word> count_words(const std::vector<std::string_view>& corpora, const Splitter& splitter,
                               const std::array<TokenId, 256>& first_ids) {
   std::unordered_map<std::string_view, size_t> index;
@@ -62,8 +63,7 @@ std::vector<Word> count_words(const std::vector<std::string_view>& corpora, cons
   return words;
 }
 
-/// Counts of all pairs of neighbors, kept up to date during merging: a merge revisits only the words that contain the
-/// pair.
+/// Counts of all pairs of neighbors, updated during merging. A merge visits only the words that contain the pair.
 class PairCounts {
  public:
   explicit PairCounts(std::vector<Word> words) : words_(std::move(words)) {
@@ -77,11 +77,11 @@ class PairCounts {
   struct Best {
     int64_t count = 0;
     Pair pair = 0;
-    bool operator<(const Best& other) const {  // std::priority_queue returns the greatest first
+    bool operator<(const Best& other) const {  // std::priority_queue returns the largest first
       return count != other.count ? count < other.count : pair > other.pair;
     }
   };
-  /// The most frequent pair; its count is 0 if there is none.
+  /// The most frequent pair. Its count is 0 if there is none.
   Best next() {
     while (!queue_.empty()) {
       const Best best = queue_.top();
@@ -111,7 +111,7 @@ class PairCounts {
  private:
   struct Info {
     int64_t count = 0;
-    std::vector<uint32_t> words;  // words that contain or contained the pair; no consecutive duplicates
+    std::vector<uint32_t> words;  // words that contain the pair or contained it; no consecutive duplicates
   };
 
   void add(Pair pair, int64_t count, size_t word) {
@@ -130,7 +130,7 @@ class PairCounts {
         symbols[out] = symbols[i];
         continue;
       }
-      // symbols[0 … out) is final: the previous neighbor may be a token that this merge just made.
+      // symbols[0 … out) is final. The previous neighbor may be a token that this merge has just created.
       if (out > 0) {
         remove(pair_of(symbols[out - 1], left), count);
         gain(pair_of(symbols[out - 1], result), count, w);
@@ -159,7 +159,7 @@ class PairCounts {
   std::vector<Pair> grown_;
 };
 
-/// Starts with the 256 bytes, ordered by the characters that stand for them, as in other trainers.
+/// The initial vocabulary: the 256 bytes, ordered by the characters that represent them, as in other trainers.
 TokenizerSpec start_of(const TrainOptions& options, std::array<TokenId, 256>& first_ids) {
   TokenizerSpec spec;
   spec.splits.push_back({pattern_named(options.pattern).regex});
@@ -185,7 +185,7 @@ std::unique_ptr<Tokenizer> train_bpe(const std::vector<std::string_view>& corpor
   TokenizerSpec spec = start_of(options, first_ids);
   PairCounts counts(count_words(corpora, Splitter(spec.splits, "training"), first_ids));
   const int64_t target = options.vocab_size - specials;
-  std::unordered_map<std::string, TokenId> ids;  // two merges may give the same bytes: they share one token
+  std::unordered_map<std::string, TokenId> ids;  // two merges may give the same bytes; they share one token
   while (static_cast<int64_t>(spec.vocab.size()) < target) {
     const PairCounts::Best best = counts.next();
     if (best.count < 2) break;

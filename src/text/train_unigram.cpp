@@ -16,17 +16,17 @@ namespace lamina::text {
 namespace {
 
 constexpr const char* kWordMark = "▁";
-constexpr size_t kLongestPiece = 16;       // characters
-constexpr size_t kLongestTrainWord = 256;  // bytes: longer ones are left out
-constexpr double kShrink = 0.75;           // share of the pieces that a pruning keeps
-constexpr double kKeptCount = 0.5;         // a piece expected less often is dropped
+constexpr size_t kLongestPiece = 16;       // in characters
+constexpr size_t kLongestTrainWord = 256;  // in bytes; longer words are ignored
+constexpr double kShrink = 0.75;           // share of the pieces that remains after one pruning
+constexpr double kKeptCount = 0.5;         // a piece with a lower expected count is dropped
 
 struct ScoredPiece {
   std::string text;
-  double score = 0;  // log probability
+  double score = 0;  // log-probability
 };
 
-/// Start of every character, and the end.
+/// The start of every character, and the end of the text.
 std::vector<size_t> boundaries_of(std::string_view text) {
   std::vector<size_t> starts;
   for (size_t at = 0; at < text.size(); at += std::max<size_t>(1, first_code_point(text.substr(at, 4)).length)) {
@@ -58,7 +58,7 @@ class PieceModel {
   }
   const std::vector<ScoredPiece>& pieces() const { return pieces_; }
 
-  /// Calls body(begin, end, piece) for every piece within the word.
+  /// Calls body(begin, end, piece) for every piece that occurs in the word.
   template <class Body>
   void each_edge(std::string_view word, const Body& body) const {
     for (size_t at = 0; at < word.size(); at += std::max<size_t>(1, first_code_point(word.substr(at, 4)).length)) {
@@ -71,7 +71,7 @@ class PieceModel {
     }
   }
 
-  /// Adds the expected count of each piece in the word (forward-backward). Returns the word's log likelihood.
+  /// Adds the expected count of each piece in the word (forward-backward algorithm). Returns the word's log-likelihood.
   double add_expected(std::string_view word, double count, std::vector<double>& expected) const {
     const double none = -std::numeric_limits<double>::infinity();
     std::vector<double> before(word.size() + 1, none);
@@ -87,7 +87,7 @@ class PieceModel {
       const double sum = before[edge.begin] + pieces_[edge.piece].score;
       before[edge.end] = before[edge.end] == none ? sum : log_add(before[edge.end], sum);
     }
-    if (before[word.size()] == none) return 0;  // a character without a piece
+    if (before[word.size()] == none) return 0;  // some character has no piece
     after[word.size()] = 0;
     for (size_t i = edges.size(); i-- > 0;) {
       const Edge& edge = edges[i];
@@ -104,7 +104,7 @@ class PieceModel {
     return count * total;
   }
 
-  /// The most probable segmentation without the piece `banned` (−1: none). Empty if there is none.
+  /// The most probable segmentation that does not use the piece `banned` (−1: none). Empty if there is none.
   std::vector<size_t> best(std::string_view word, int64_t banned) const {
     const double none = -std::numeric_limits<double>::infinity();
     struct End {
@@ -130,7 +130,8 @@ class PieceModel {
   ByteTrie trie_;
 };
 
-/// Words of the text, and its characters sorted by count: no piece may be lost that alone covers one of them.
+/// The words of the text, and its characters sorted by count. A piece that alone covers one of these characters must
+/// stay.
 struct TrainingText {
   std::vector<CountedWord> words;
   std::vector<std::pair<std::string, int64_t>> characters;
@@ -152,7 +153,7 @@ TrainingText text_of_training(const std::vector<std::string_view>& corpora, cons
   return text;
 }
 
-/// Characters and the substrings with the highest count × length.
+/// The initial pieces: all characters, and the substrings with the highest count × length.
 std::vector<ScoredPiece> seed_pieces(const TrainingText& text, size_t most) {
   std::unordered_map<std::string, int64_t> counts;
   for (const auto& [word, count] : text.words) {
@@ -184,7 +185,7 @@ std::vector<ScoredPiece> seed_pieces(const TrainingText& text, size_t most) {
   return pieces;
 }
 
-/// One EM iteration; drops pieces that are expected less than half a time. The digamma function is the M-step of a
+/// One EM iteration. Drops pieces whose expected count is below one half. The digamma function is the M-step for a
 /// sparse prior (variational Bayes).
 PieceModel em_step(const PieceModel& model, const TrainingText& text, const std::set<std::string>& required) {
   std::vector<double> expected(model.pieces().size());
@@ -229,7 +230,7 @@ PieceModel pruned(const PieceModel& model, const TrainingText& text, const std::
       continue;
     }
     if (used[i] == 0) continue;
-    // The alternative's pieces take over the count of the removed one.
+    // The pieces of the alternative segmentation take over the count of the removed piece.
     const double log_total = std::log(total);
     const double new_total = std::log(total + used[i] * static_cast<double>(instead.size() - 1));
     double other = 0;
@@ -261,7 +262,7 @@ TokenizerSpec unigram_spec() {
   return spec;
 }
 
-/// Adds specials, bytes and pieces, the most probable first.
+/// Adds special tokens, bytes, and pieces; the most probable pieces come first.
 void add_pieces(TokenizerSpec& spec, std::vector<ScoredPiece> pieces, bool byte_fallback) {
   const auto add = [&](VocabEntry entry, double score) {
     spec.vocab.push_back(std::move(entry));
@@ -300,12 +301,12 @@ std::unique_ptr<Tokenizer> train_unigram(const std::vector<std::string_view>& co
   const auto target = static_cast<size_t>(options.vocab_size - fixed);
   TrainingText text = text_of_training(corpora, spec);
   LAMINA_CHECK(!text.characters.empty(), "the text is empty; a Unigram vocabulary needs at least one character");
-  if (text.characters.size() > target) text.characters.resize(target);  // the rarest become unknown
+  if (text.characters.size() > target) text.characters.resize(target);  // the rarest characters become unknown
   std::set<std::string> required;
   for (const auto& [character, count] : text.characters) required.insert(character);
   PieceModel model(seed_pieces(text, std::max<size_t>(10 * target, 100000)));
   const size_t first = model.pieces().size();
-  // As SentencePiece: prune to 1.1 times the size, so that the last choice is by probability.
+  // Like SentencePiece, prune only to 1.1 times the size, so that the final choice is by probability.
   const auto roughly = std::max(target, static_cast<size_t>(1.1 * static_cast<double>(target)));
   for (;;) {
     for (int i = 0; i < 2; ++i) model = em_step(model, text, required);

@@ -18,7 +18,7 @@ namespace lamina::text {
 namespace {
 
 constexpr const char* kMark = "##";
-constexpr size_t kLongestWord = 100;  // in bytes: longer ones are no words
+constexpr size_t kLongestWord = 100;  // in bytes; longer words are ignored
 
 struct SplitWord {
   std::vector<TokenId> symbols;
@@ -32,8 +32,8 @@ WordPair word_pair(TokenId left, TokenId right) {
 TokenId left_of(WordPair pair) { return static_cast<TokenId>(pair >> 32); }
 TokenId right_of(WordPair pair) { return static_cast<TokenId>(pair & 0xFFFFFFFFU); }
 
-/// Counts of symbols and of pairs of neighbors, kept up to date during merging. The score of a pair changes whenever
-/// the count of one of its parts does, so a merge queues the pairs of both parts again.
+/// Counts of symbols and of pairs of neighbors, updated during merging. The score of a pair changes with the count of
+/// its parts, so a merge queues all pairs of both parts again.
 class LikelihoodMerges {
  public:
   LikelihoodMerges(std::vector<SplitWord> words, int64_t min_count) : words_(std::move(words)), min_count_(min_count) {
@@ -48,7 +48,7 @@ class LikelihoodMerges {
     for (const auto& [pair, info] : pairs_) queue(pair, info.count);
   }
 
-  /// The pair with the highest score; false if none occurs often enough.
+  /// Finds the pair with the highest score. Returns false if no pair occurs often enough.
   bool next(WordPair& best) {
     while (!queue_.empty()) {
       const Scored top = queue_.top();
@@ -86,17 +86,17 @@ class LikelihoodMerges {
  private:
   struct PairInfo {
     int64_t count = 0;
-    std::vector<uint32_t> words;  // words that contain or contained the pair
+    std::vector<uint32_t> words;  // words that contain the pair or contained it
   };
   struct SymbolInfo {
     int64_t count = 0;
-    std::set<WordPair> pairs;  // pairs with this symbol
+    std::set<WordPair> pairs;  // pairs that contain this symbol
   };
   struct Scored {
     double score = 0;
     int64_t count = 0;
     WordPair pair = 0;
-    bool operator<(const Scored& other) const {  // std::priority_queue returns the greatest first
+    bool operator<(const Scored& other) const {  // std::priority_queue returns the largest first
       if (score != other.score) return score < other.score;
       return count != other.count ? count < other.count : pair > other.pair;
     }
@@ -124,7 +124,7 @@ class LikelihoodMerges {
     symbol(right_of(pair)).pairs.insert(pair);
   }
 
-  /// Takes the word's pairs and symbols out of the counts, merges, and counts the word again.
+  /// Removes the word's pairs and symbols from the counts, merges, and adds the word's new counts.
   void merge_in(uint32_t w, TokenId left, TokenId right, TokenId result) {
     std::vector<TokenId>& symbols = words_[w].symbols;
     const int64_t count = words_[w].count;
@@ -160,7 +160,7 @@ class LikelihoodMerges {
 
   std::vector<SplitWord> words_;
   int64_t min_count_;
-  double characters_ = 0;  // of the whole text
+  double characters_ = 0;  // number of characters in the whole text
   std::vector<SymbolInfo> symbols_;
   std::unordered_map<WordPair, PairInfo> pairs_;
   std::priority_queue<Scored> queue_;
@@ -183,8 +183,8 @@ TokenizerSpec bert_spec(const WordPieceOptions& options) {
   return spec;
 }
 
-/// Splits words into characters, marked unless they begin the word, and adds the characters to the vocabulary: sorted,
-/// those that begin words first.
+/// Splits words into characters. Characters that do not begin the word get the continuation mark. Adds all characters
+/// to the vocabulary, sorted; those that begin words come first.
 std::vector<SplitWord> split_words(const std::vector<CountedWord>& counted, TokenizerSpec& spec, int64_t room) {
   std::map<std::string, int64_t> counts;
   std::vector<std::pair<std::vector<std::string>, int64_t>> spelled;
@@ -199,7 +199,7 @@ std::vector<SplitWord> split_words(const std::vector<CountedWord>& counted, Toke
     }
     spelled.emplace_back(std::move(characters), count);
   }
-  // The most frequent characters that fit.
+  // Choose the most frequent characters that fit.
   std::vector<std::pair<std::string, int64_t>> order(counts.begin(), counts.end());
   std::ranges::stable_sort(order, [](const auto& a, const auto& b) { return a.second > b.second; });
   if (static_cast<int64_t>(order.size()) > room) order.resize(static_cast<size_t>(room));

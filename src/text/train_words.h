@@ -10,11 +10,11 @@
 
 namespace lamina::text {
 
-/// A distinct piece of training text and how often it occurs.
+/// A distinct piece of training text, and its number of occurrences.
 using CountedWord = std::pair<std::string, int64_t>;
 
-/// Normalizes, splits and prefixes each line as a tokenizer of this spec would, and counts the distinct pieces, in
-/// order of first occurrence. Pieces that are not UTF-8 are left out.
+/// Normalizes and splits each line, and adds prefixes, as a tokenizer with this spec would. Counts the distinct pieces,
+/// in order of first occurrence. Skips pieces that are not UTF-8.
 std::vector<CountedWord> count_pieces(const std::vector<std::string_view>& corpora, const TokenizerSpec& spec);
 
 }  // namespace lamina::text

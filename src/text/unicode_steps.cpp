@@ -9,7 +9,8 @@ namespace {
 
 utf8proc_category_t category_of(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
 
-/// Calls body(code point, bytes) for each character; an invalid byte has length 1 and `valid` false.
+/// Calls body(code point, bytes, valid) for each character. An invalid byte is a character of length 1 that is not
+/// valid.
 template <class Body>
 void each_character(std::string_view text, const Body& body) {
   while (!text.empty()) {
@@ -21,8 +22,8 @@ void each_character(std::string_view text, const Body& body) {
 }
 
 bool is_cjk(char32_t c) {
-  // The ranges of Hugging Face's library. The gap before U+2B920 is a misprint there (BERT has U+2B820); ids depend on
-  // it.
+  // The ranges of Hugging Face's library. The gap before U+2B920 is a misprint there (BERT has U+2B820), but ids depend
+  // on it.
   return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
          (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);

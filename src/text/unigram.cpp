@@ -53,11 +53,11 @@ void Unigram::encode_as(std::string_view piece, std::vector<TokenId>& ids, Unkno
 template <class Score>
 Score Unigram::best_path(std::string_view part, Score score, std::vector<TokenId>& ids,
                          UnknownCharacters* unknown) const {
-  /// The best way to reach a position: the entry that ends there.
+  /// The best segmentation up to a position, by its last entry.
   struct End {
     Score score = 0;
     TokenId id = ByteTrie::kNoToken;
-    int32_t length = 0;  // 0: not reached
+    int32_t length = 0;  // 0: no segmentation reaches this position
   };
   const auto unknown_score = static_cast<Score>(unknown_score_);
   std::vector<End> ends(part.size() + 1);

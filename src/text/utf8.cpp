@@ -61,7 +61,7 @@ void append_utf8(std::string& text, char32_t value) {
 size_t valid_prefix(std::string_view bytes) {
   size_t at = 0;
   while (at < bytes.size()) {
-    uint64_t eight = 0;  // fast path: eight ASCII bytes at a time
+    uint64_t eight = 0;  // fast path: eight ASCII bytes at once
     if (at + 8 <= bytes.size()) {
       std::memcpy(&eight, bytes.data() + at, 8);
       if ((eight & 0x8080808080808080U) == 0) {
@@ -81,8 +81,8 @@ size_t incomplete_suffix(std::string_view bytes) {
     const std::string_view tail = bytes.substr(bytes.size() - length);
     if (is_continuation(tail[0])) continue;
     if (announced_length(static_cast<unsigned char>(tail[0])) <= length) return 0;
-    // It can still become valid if the least or the greatest continuation is: an overlong form or a surrogate is
-    // invalid with both.
+    // The sequence can still become valid if it is valid with the smallest or the largest continuation. Overlong forms
+    // and surrogates are invalid with both.
     std::string least(tail);
     std::string greatest(tail);
     least.resize(announced_length(static_cast<unsigned char>(tail[0])), '\x80');

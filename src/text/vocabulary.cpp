@@ -12,7 +12,7 @@ uint64_t load(const char* from, size_t bytes) {
   return value;
 }
 
-/// Multiplies and folds the halves of the product: every input bit affects every output bit.
+/// Multiplies, and folds the halves of the product, so that every input bit affects every output bit.
 uint64_t mixed(uint64_t a, uint64_t b) {
   const auto product = static_cast<unsigned __int128>(a) * b;
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);

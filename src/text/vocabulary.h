@@ -14,10 +14,10 @@ class Vocabulary {
  public:
   static constexpr TokenId kNone = -1;
 
-  /// Reserves space for `entries`, which must not be exceeded.
+  /// Reserves space for `entries` entries. More must not be added.
   explicit Vocabulary(size_t entries = 0);
 
-  /// Returns false, without a change, if the bytes are already there.
+  /// Returns false, and changes nothing, if the bytes are already there.
   bool add(std::string_view bytes, TokenId id);
   TokenId find(std::string_view bytes) const {
     const uint64_t hash = hash_of(bytes);

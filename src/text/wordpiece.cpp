@@ -5,7 +5,7 @@
 namespace lamina::text {
 namespace {
 
-/// Number of UTF-8 characters; an invalid byte may count as one or none.
+/// Number of UTF-8 characters. An invalid byte may count as one or none.
 size_t characters_in(std::string_view text) {
   return static_cast<size_t>(
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));

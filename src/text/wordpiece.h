@@ -11,9 +11,9 @@
 
 namespace lamina::text {
 
-/// WordPiece as in BERT (Devlin et al. 2019, arXiv:1810.04805): takes the longest entry that the word begins with, then
-/// the longest entry marked as a continuation ("##") for the rest, and so on. A word with a rest that no entry begins,
-/// or with more than `longest_word` characters, is one unknown token.
+/// WordPiece as in BERT (Devlin et al. 2019, arXiv:1810.04805): takes the longest entry at the start of the word, then
+/// the longest continuation entry ("##") at the start of the rest, and so on. If no entry matches, or the word has more
+/// than `longest_word` characters, the whole word is one unknown token.
 class WordPiece : public PieceEncoder {
  public:
   WordPiece(const TokenizerSpec& spec, const std::string& name);
@@ -26,7 +26,7 @@ class WordPiece : public PieceEncoder {
   std::optional<TokenId> unknown_;
   size_t longest_word_;
   ByteTrie entries_;
-  ByteTrie::Node continued_;  // node of the continuation mark: the start of each later match
+  ByteTrie::Node continued_;  // node of the continuation mark; later matches start there
 };
 
 }  // namespace lamina::text

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// null for no step, the step itself for one, a Sequence for several.
+/// null for no steps, the step itself for one, a Sequence for several.
 Json sequence(const char* list, const Json& steps) {
   if (steps.empty()) return nullptr;
   if (steps.size() == 1) return steps[0];
@@ -71,9 +71,9 @@ Json split_step(const SplitStep& step) {
           {"invert", step.invert}};
 }
 
-/// Splits at white space, then a prefix before every word.
+/// A split at white space, then a prefix before every word.
 Json prefixed_words(const TokenizerSpec& spec) {
-  const bool inner = spec.splits.size() == 2;  // the second split is Metaspace's own
+  const bool inner = spec.splits.size() == 2;  // the second split is part of Metaspace
   return sequence(
       "pretokenizers",
       {{{"type", "WhitespaceSplit"}},
@@ -86,7 +86,7 @@ Json pre_tokenizer(const TokenizerSpec& spec) {
   Json steps = Json::array();
   const bool bytes = spec.symbols == Symbols::bytes;
   const bool prefixed = spec.prefix.when != Prefix::When::never;
-  // A prefix before bytes belongs to ByteLevel. It must then come first and do the GPT-2 split itself.
+  // A prefix before bytes is an option of ByteLevel. ByteLevel must then come first, and do the GPT-2 split itself.
   const bool own_split = bytes && spec.splits.size() == 1 && !spec.splits[0].literal &&
                          spec.splits[0].behavior == SplitStep::Behavior::isolated && !spec.splits[0].invert &&
                          spec.splits[0].pattern == pattern_named("gpt2").regex;
@@ -130,7 +130,7 @@ const AddedToken* added(const TokenizerSpec& spec, TokenId id) {
   return nullptr;
 }
 
-/// Template with bos before and, for encoders, eos after a text; null if there is neither.
+/// A template that adds bos before a text and, for encoders, eos after it. null if there is neither.
 Json post_processor(const TokenizerSpec& spec) {
   const AddedToken* bos = spec.bos ? added(spec, *spec.bos) : nullptr;
   const AddedToken* eos = spec.appended ? added(spec, *spec.appended) : nullptr;
@@ -174,7 +174,7 @@ Json unigram_model(const TokenizerSpec& spec) {
 
 Json model(const TokenizerSpec& spec) {
   if (spec.algorithm == Algorithm::unigram) return unigram_model(spec);
-  // Ordered, so that the file lists tokens by id. push_back, because a search for the key would be quadratic.
+  // Ordered, so that the file lists tokens by id. Uses push_back, because searching for each key would be quadratic.
   Json::object_t vocab;
   for (size_t i = 0; i < spec.vocab.size(); ++i) {
     if (spec.vocab[i].kind == VocabEntry::Kind::absent) continue;

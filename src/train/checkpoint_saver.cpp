@@ -12,11 +12,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Statuses that ranks report.
+// Statuses of a save that a rank reports.
 constexpr double kBusy = 0;
 constexpr double kDone = 1;
 constexpr double kFailed = 2;
-constexpr int kFileNumbers = 4;  // per rank: size and checksum of the files of both groups
+constexpr int kFileNumbers = 4;  // per rank: size and checksum of the file of each group
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -26,15 +26,15 @@ std::string shard_name(const std::string& group, int rank, int ranks) {
   return group + numbers;
 }
 
-/// The pieces that this rank writes. `copy`: in host memory of their own, else aliases of live tensors on a CPU.
+/// The pieces that this rank writes. `copy`: copied to host memory. Otherwise they alias the live tensors on a CPU.
 std::vector<io::TensorPiece> pieces_to_write(const HeldPieces& held, bool copy) {
-  const Device host = Device::cpu();  // its own allocator: training's cached blocks stay as they are
+  const Device host = Device::cpu();  // a separate allocator, so that the cached blocks of training stay unchanged
   std::vector<io::TensorPiece> pieces;
   for (const HeldPiece& piece : held) {
     if (!piece.writes) continue;
     Tensor part = piece.part.detach();
     if (copy) {
-      // For a GPU the copy is queued on the device's CUDA stream, after the update, and waited for.
+      // On a GPU the copy is queued on the device's CUDA stream, after the update, and then waited for.
       Tensor own = Tensor::empty(part.shape(), part.dtype(), host);
       own.copy_(part);
       part = own;
@@ -50,7 +50,7 @@ NamedTensors whole_tensors(const std::vector<io::TensorPiece>& pieces) {
   return tensors;
 }
 
-/// Names, types and shapes of all tensors of a run, from the same run on one device without memory.
+/// Names, types and shapes of all tensors of a run. Found by creating the run for one device on the meta device.
 std::map<std::string, io::ShardGroup> whole_groups(const Recipe& recipe) {
   Recipe alone = recipe;
   alone.layout = {};
@@ -82,12 +82,12 @@ void CheckpointSaver::start(const std::string& name, const Progress& progress, b
   save_->with_state = with_state;
   save_->started = now();
   open_folder();
-  if (save_->place.empty()) return;  // failed, and written.error of rank 0 says why
+  if (save_->place.empty()) return;  // failed; written.error on rank 0 says why
   take_pieces();
   save_->job = std::async(std::launch::async, [this] { return write_files(); });
 }
 
-/// Makes the temporary folder on rank 0 and tells the others its name.
+/// Creates the temporary folder on rank 0, and sends its name to the other ranks.
 void CheckpointSaver::open_folder() {
   std::string name;
   if (writes()) {
@@ -105,14 +105,14 @@ void CheckpointSaver::open_folder() {
 }
 
 void CheckpointSaver::take_pieces() {
-  const bool averaged = learner_.recipe().ema > 0;  // the kept weights are in place only during the call
+  const bool averaged = learner_.recipe().ema > 0;  // EMA: the kept weights exist only during the call below
   learner_.with_kept_pieces(
       [&](const HeldPieces& held) { save_->model = pieces_to_write(held, background_ || averaged); });
   if (save_->with_state) save_->training = pieces_to_write(learner_.training_pieces(), background_);
   if (ranks() > 1 && writes() && whole_.empty()) whole_ = whole_groups(learner_.recipe());
 }
 
-/// Runs in the thread. One rank also publishes.
+/// Runs in the writing thread. If there is only one rank, it also publishes the checkpoint.
 CheckpointSaver::Written CheckpointSaver::write_files() const {
   Written written;
   try {
@@ -153,14 +153,14 @@ io::Manifest CheckpointSaver::manifest() const {
   return manifest;
 }
 
-/// Runs in the thread of rank 0 once all ranks have written.
+/// Runs in rank 0's thread when all ranks have written their files.
 CheckpointSaver::Written CheckpointSaver::publish() {
   Written written;
   try {
     const fs::path place(save_->place);
     const io::Manifest complete = manifest();
-    // An incomplete checkpoint must not replace a complete one. Checksums are not compared: the files were just
-    // written.
+    // An incomplete checkpoint must not replace a complete one, so check that all pieces exist. Checksums are not
+    // verified, because the files were just written.
     for (const auto& [name, group] : complete.groups) {
       io::PieceSet::open(place.string(), complete, name, Device::cpu(1), io::kNoChecksums);
     }
@@ -174,9 +174,9 @@ CheckpointSaver::Written CheckpointSaver::publish() {
   return written;
 }
 
-/// Takes the job's result, if it has ended.
+/// Takes the result of the job, if it has finished. With `wait`, waits for it.
 void CheckpointSaver::collect(bool wait) {
-  constexpr auto kLongest = std::chrono::seconds(1);  // ranks that wait for each other report at least so often
+  constexpr auto kLongest = std::chrono::seconds(1);  // ranks that wait for each other must report at least this often
   if (!save_->job.valid()) return;
   if (save_->job.wait_for(wait ? kLongest : std::chrono::seconds(0)) != std::future_status::ready) return;
   const Written written = save_->job.get();

@@ -22,7 +22,7 @@ double mean_of(const std::vector<double>& values) {
   return sum / static_cast<double>(values.size());
 }
 
-/// The smallest value that at least this share of the values does not exceed. Reorders `values`.
+/// The smallest value that is at least as large as this share of all values. Reorders `values`.
 double quantile(std::vector<double>& values, double share) {
   const auto at = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size() - 1)));
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());

@@ -21,13 +21,13 @@ constexpr int kCurvesWidth = 900;
 constexpr double kLeft = 64;
 constexpr double kRight = 20;
 constexpr double kBottom = 52;
-constexpr double kChartHeight = 520;  // includes the axis, not the legend
+constexpr double kChartHeight = 520;  // includes the x axis but not the legend
 constexpr double kLegendLeft = 20;
 constexpr double kLegendSample = 40;  // distance from the left edge of an entry to its text
 constexpr double kLegendRow = 20;
 constexpr double kLetter = 7.1;  // average width of a letter at font size 12
 
-/// Converts points to pixels. Several points in one pixel column become their minimum and maximum, in order.
+/// Converts points to pixels. Several points in one pixel column become their minimum and maximum.
 Canvas::Points pixels(const std::vector<RunPoint>& points, const ChartFrame& frame, const CurveAxes& axes) {
   const auto at_x = [&](const RunPoint& point) { return frame.at_x(axes.x_of(point)); };
   Canvas::Points result;
@@ -56,7 +56,7 @@ Canvas::Points every_point(const std::vector<RunPoint>& points, const ChartFrame
   return result;
 }
 
-/// Draws fewer markers if they would touch. Overlapping curves take turns with their markers.
+/// Draws the markers of a curve; leaves some out if they would touch. Overlapping curves take turns with their markers.
 void draw_markers(Canvas& canvas, const Canvas::Points& points, const CurveStyle& style, const Overlap& overlap,
                   double width) {
   const size_t every = 1 + points.size() * 9 / static_cast<size_t>(width);
@@ -78,7 +78,7 @@ std::string shortened(const std::string& text, size_t columns) {
   return text.substr(0, end) + "…";
 }
 
-/// Chart of loss curves with a legend below. Laid out before drawing, because the height depends on the legend.
+/// A chart of loss curves with a legend below. It is laid out before drawing, because the height depends on the legend.
 class CurvesDrawing {
  public:
   /// `runs` and `options` must outlive the drawing.
@@ -125,7 +125,8 @@ void CurvesDrawing::draw(Canvas& canvas) const {
   canvas.box(0, 0, kCurvesWidth, height(), plot::kPaper);
   if (!options_.title.empty()) canvas.text(kLeft, 28, options_.title, {.size = 16, .bold = true});
   plot::draw_frame(canvas, frame_, axes_.x_name, "loss");
-  canvas.clip(frame_.x, frame_.y, frame_.width + 6, frame_.height);  // 6 pixels of margin keep the last markers whole
+  // 6 pixels of margin, so that the last markers are whole.
+  canvas.clip(frame_.x, frame_.y, frame_.width + 6, frame_.height);
   draw_runs(canvas);
   canvas.unclip();
   draw_legend(canvas);
@@ -151,7 +152,7 @@ void CurvesDrawing::draw_runs(Canvas& canvas) const {
   for (size_t i = 0; i < curves.size(); ++i) {
     const CurveStyle& style = curves[i].style;
     if (options_.smoothing > 0) canvas.line(pixels(curves[i].run->train, frame_, axes_), {style.colour, 1, 0.2, {}, 0});
-    // If there is a validation curve, the training curve is thinner and paler.
+    // Next to a validation curve, the training curve is thinner and paler.
     const bool alone = validation[i].size() < 2;
     canvas.line(train[i], plot::overlapping(style.stroke(alone ? 1.8 : 1.1, alone ? 1 : 0.55), over_train[i]));
   }

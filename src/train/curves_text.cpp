@@ -1,4 +1,4 @@
-// Curves for a terminal.
+// Loss curves for a terminal.
 #include <algorithm>
 #include <cmath>
 
@@ -25,7 +25,8 @@ std::string padded(const std::string& text, size_t columns) {
   return std::string(columns - std::min(columns, plot::text_columns(text)), ' ') + text;
 }
 
-/// Tick labels of the x axis, each centred under its tick. A label that would touch the previous one is skipped.
+/// The line of tick labels below the x axis, each centred under its tick. Skips labels that would touch the previous
+/// one.
 std::string tick_line(const CurveAxes& axes, size_t left, int columns) {
   std::string line(left, ' ');
   for (const double tick : axes.x.ticks) {

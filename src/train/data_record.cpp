@@ -57,7 +57,7 @@ void compare(const std::string& run_folder, const char* part, const Json& before
 
 void check_run_data(const std::string& run_folder, const RunData& data, bool accept_new,
                     const CheckProgress& progress) {
-  if (!data.train_tokens) return;  // tasks have no token files
+  if (!data.train_tokens) return;  // synthetic tasks have no token files
   Json now{{"train", record_of(*data.train_tokens, progress)}, {"validation", nullptr}};
   if (data.train_neighbours) now["neighbours"] = record_of(*data.train_neighbours, progress);
   if (data.validation_tokens) now["validation"] = record_of(*data.validation_tokens, progress);

@@ -43,7 +43,8 @@ void DividedWeights::attach(Tape& tape, std::function<void(int64_t layer)> compl
 void DividedWeights::created(const NamedTensors& parameters) {
   for (const NamedTensor& parameter : parameters) {
     const auto found = places_.find(parameter.name);
-    if (found == places_.end() || !parameter.tensor.has_memory()) continue;  // a second name, or already divided
+    // The second name of a tied weight, or already divided.
+    if (found == places_.end() || !parameter.tensor.has_memory()) continue;
     Set& set = sets_[found->second.set];
     const size_t i = found->second.parameter;
     set.parameters[i].tensor = parameter.tensor;
@@ -91,7 +92,8 @@ void DividedWeights::gather(Set& set, const Bucket& bucket) {
   const Tensor buffer = Tensor::empty({bucket.elements}, first.dtype(), first.device());
   const int rank = set.ranks->rank();
   const int64_t own_begin = std::accumulate(bucket.counts.begin(), bucket.counts.begin() + rank, int64_t{0});
-  std::map<size_t, std::vector<std::pair<Piece, int64_t>>> places;  // by parameter: its pieces and where they lie
+  // Per parameter index: its pieces, and their positions.
+  std::map<size_t, std::vector<std::pair<Piece, int64_t>>> places;
   int64_t at = 0;
   for (const Piece& piece : bucket.pieces) {
     places[piece.parameter].emplace_back(piece, at);

@@ -30,7 +30,7 @@ void Ema::update(int64_t updates) {
 
 Ema::InPlace::InPlace(Ema* ema) : ema_(ema) {
   if (ema_ == nullptr) return;
-  // Clone everything first. If memory runs out here, no parameter has changed.
+  // Clone everything first: if memory runs out here, no parameter has changed yet.
   for (const NamedTensor& parameter : ema_->parameters_) kept_.push_back(parameter.tensor.clone());
   for (size_t i = 0; i < kept_.size(); ++i) ema_->parameters_[i].tensor.copy_(ema_->average_[i].tensor);
 }

@@ -12,14 +12,14 @@ class Ema {
  public:
   Ema(const NamedTensors& parameters, double decay);
 
-  /// Call after update number `updates` (from 1). Reads the current parameters.
+  /// Call this after update number `updates` (from 1). Reads the current parameters.
   void update(int64_t updates);
 
-  /// Averaged weights under the parameters' names. The tensors are not copies.
+  /// The averaged weights, named like the parameters. The tensors are not copies.
   const NamedTensors& average() const { return average_; }
 
-  /// RAII: replaces the parameters with the averages and restores the original bits on destruction. Parameters narrower
-  /// than f32 hold the rounded average meanwhile. A null `ema` does nothing.
+  /// RAII: replaces the parameters by the averages, and restores the exact original values on destruction. Parameters
+  /// narrower than f32 hold the rounded average in between. A null `ema` does nothing.
   class InPlace {
    public:
     explicit InPlace(Ema* ema);

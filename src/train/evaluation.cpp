@@ -16,7 +16,7 @@ EvaluationData evaluation_of(const data::TokenFile& file, int64_t rows, int64_t 
 EvaluationData evaluation_of(const data::TokenFile& file, int64_t rows, int64_t length,
                              const data::Objective& objective, const data::ObjectiveVocabulary& vocabulary,
                              std::optional<int64_t> start_token) {
-  // Fewer rows if the file has fewer windows, so that none is measured twice in one batch.
+  // Use fewer rows if the file has fewer windows, so that no window is measured twice in a batch.
   const int64_t text =
       start_token ? data::source_lengths(objective, length).text : data::text_length(objective, length);
   const int64_t windows = (file.size() - 1) / std::max<int64_t>(1, text - 1);
@@ -128,7 +128,7 @@ Measured evaluate_shared(nn::Model& model, const EvaluationData& data, const Eva
     const std::array<double, 5> numbers = one.numbers();
     own.insert(own.end(), numbers.begin(), numbers.end());
   }
-  if (ranks.stages != nullptr) {  // the last stage has the numbers
+  if (ranks.stages != nullptr) {  // only the last stage has the results
     const Tensor numbers = Tensor::from(own, {static_cast<int64_t>(own.size())}, Device::cpu(1));
     ranks.stages->broadcast(numbers, ranks.stages->size() - 1, {.label = "evaluation of stages"});
     own = numbers.to_vector<double>();

@@ -86,7 +86,8 @@ EventWriter::EventWriter(const std::string& folder) {
   std::array<char, 256> name_of_host{};
   const bool named = ::gethostname(name_of_host.data(), name_of_host.size() - 1) == 0;
   const std::string host = named ? name_of_host.data() : "localhost";
-  // TensorBoard reads files in name order, so the time comes first. The last number separates concurrent writers.
+  // TensorBoard reads files in name order, so the name begins with the time. The last number distinguishes concurrent
+  // writers.
   for (int attempt = 0; file_ == nullptr && attempt < 1000; ++attempt) {
     const std::string name =
         str("events.out.tfevents.", static_cast<int64_t>(now()), ".", host, ".", ::getpid(), ".", attempt);

@@ -10,8 +10,8 @@ namespace lamina::train {
 
 using Scalars = std::vector<std::pair<std::string, double>>;
 
-/// Writes scalars in TensorBoard's format: TFRecord records that hold tensorflow.Event messages. Creates a new events
-/// file in the folder and flushes after every write.
+/// Writes scalars in TensorBoard's format: TFRecord records with tensorflow.Event messages. Creates a new events file
+/// in the folder. Flushes after every write.
 class EventWriter {
  public:
   explicit EventWriter(const std::string& folder);
@@ -19,7 +19,7 @@ class EventWriter {
   EventWriter(const EventWriter&) = delete;
   EventWriter& operator=(const EventWriter&) = delete;
 
-  /// Writes the scalars with the current time.
+  /// Writes the scalars, with the current time.
   void write(int64_t step, const Scalars& scalars);
   const std::string& path() const { return path_; }
 
@@ -30,8 +30,8 @@ class EventWriter {
   std::FILE* file_ = nullptr;
 };
 
-/// Bytes of one TFRecord: length, masked CRC of the length, message, masked CRC of the message. The CRC-32C is masked
-/// (rotated, plus a constant) because a CRC over data that contains CRCs is weak.
+/// The bytes of one TFRecord: length, masked CRC of the length, message, masked CRC of the message. TFRecord masks its
+/// CRC-32C (rotation plus a constant), because a CRC over data that contains CRCs is weak.
 std::string event_record(const std::string& message);
 /// Encodes tensorflow.Event { wall_time, step, summary { value { tag, simple_value } … } }.
 std::string scalar_event(double wall_time, int64_t step, const Scalars& scalars);

@@ -26,7 +26,7 @@ GradientReducer::GradientReducer(Tape& tape, NamedTensors parameters, const Shar
   for (const Bucket& bucket : plan_.buckets()) {
     const Tensor& first = parameters_[bucket.parameters[0]].tensor;
     const DType type = travel_type(first);
-    // With scatter fill() allocates the buffer of a bucket for as long as it travels.
+    // With scatter, fill() allocates a bucket's buffer, only while the bucket is being reduced.
     buffers_.push_back(options_.scatter ? Tensor() : Tensor::empty({bucket.elements}, type, first.device()));
     if (!options_.scatter) continue;
     const int64_t own = bucket.counts[static_cast<size_t>(communicator_.rank())];
@@ -83,14 +83,14 @@ void GradientReducer::ready(size_t parameter) {
   if (index_ < 0 || seen_[parameter]) return;
   seen_[parameter] = true;
   const bool last = index_ + 1 == count_;
-  if (!options_.ordered && !last && !every_micro_batch()) return;  // the tape adds the next micro-batch
+  if (!options_.ordered && !last && !every_micro_batch()) return;  // the tape adds the next micro-batch to it
   const Tensor& leaf = parameters_[parameter].tensor;
   Tensor sum = tape_.grad(leaf);
   defined_[parameter] = defined_[parameter] || sum.defined();
   if (!sum.defined()) sum = Tensor::zeros(leaf.shape(), accumulation_type(leaf.dtype()), leaf.device());
   tape_.set_grad(leaf, Tensor());
   if (options_.ordered) {
-    // A binary counter: micro-batch i completes one subtree of sums for each trailing 1 of i.
+    // A binary counter: micro-batch i completes one subtree of the sum for each trailing 1 bit of i.
     for (int level = std::countr_one(static_cast<uint64_t>(index_)); level > 0; --level) {
       sum.add_(partial_[parameter].back());
       partial_[parameter].pop_back();
@@ -106,7 +106,7 @@ void GradientReducer::complete(size_t parameter, Tensor gradient) {
   --left_[bucket];
   if (buffers_.empty() || options_.before_ranks) return;
   if (!options_.beside_backward) return left_[bucket] == 0 ? send(bucket) : void();
-  // Buckets travel in order: all ranks must make the same calls.
+  // Buckets are sent in order, because all ranks must make the same calls.
   while (sent_ < left_.size() && left_[sent_] == 0) send(sent_++);
 }
 
@@ -126,7 +126,7 @@ void GradientReducer::fill(size_t bucket) {
   } else {
     for (const size_t i : plan_.buckets()[bucket].parameters) put(i, 0, complete_[i].numel());
   }
-  if (options_.bf16 && !options_.scatter) return;  // widen() writes the sums over ranks there
+  if (options_.bf16 && !options_.scatter) return;  // complete_ is needed: widen() writes the reduced sums there
   for (const size_t i : plan_.buckets()[bucket].parameters) complete_[i] = Tensor();
 }
 

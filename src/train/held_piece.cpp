@@ -16,7 +16,7 @@ std::vector<TensorBox> boxes_of_range(const Shape& shape, int64_t begin, const T
   const Shape strides = contiguous_strides(shape);
   const int64_t end = begin + flat.numel();
   for (int64_t at = begin; at < end;) {
-    // The largest box that begins here: whole slices of the outermost dimension whose inner indices are all 0.
+    // The largest box that begins at `at`: whole slices of the outermost dimension whose inner indices are all 0.
     int axis = 0;
     while (axis + 1 < shape.rank() && (at % strides[axis] != 0 || at + strides[axis] > end)) ++axis;
     const int64_t index = at / strides[axis] % shape[axis];

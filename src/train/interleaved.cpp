@@ -10,7 +10,7 @@ namespace {
 
 using Kind = StageTick::Kind;
 
-/// Finds the schedule by running it on paper: one operation per stage and tick, as soon as its input is there.
+/// Computes the schedule by simulation: in each tick a stage runs at most one pass, as soon as its input is available.
 class Simulation {
  public:
   Simulation(int stages, int chunks, int64_t passes) : stages_(stages), chunks_(chunks) {
@@ -33,7 +33,7 @@ class Simulation {
                        [&](size_t next) { return next < backwards_.size(); })) {
       const auto idle = [](const StageTick& one) { return one.kind == Kind::idle; };
       std::vector<StageTick> tick = next_tick(Freedom::none);
-      // A last group with fewer passes than stages can leave every stage waiting in the strict order.
+      // If the last group has fewer passes than stages, the strict order can leave every stage waiting. Then relax it.
       for (const Freedom more : {Freedom::backward, Freedom::forward}) {
         if (std::all_of(tick.begin(), tick.end(), idle)) tick = next_tick(more);
       }
@@ -44,10 +44,10 @@ class Simulation {
   }
 
  private:
-  /// Number of a chunk among all, in the order of the layers.
+  /// Index of a chunk in the whole model, in the order of the layers.
   int place(int stage, int chunk) const { return chunk * stages_ + stage; }
 
-  /// Kind of pass that a stage may run ahead of its order.
+  /// Which kind of pass a stage may run earlier than the strict order allows.
   enum class Freedom : uint8_t { none, backward, forward };
 
   std::vector<StageTick> next_tick(Freedom freedom) const {
@@ -57,7 +57,7 @@ class Simulation {
       const size_t backward = next_backward_[static_cast<size_t>(stage)];
       const bool can_forward = forward < forwards_.size() && has_input(stage, forwards_[forward]);
       const bool can_backward = backward < backwards_.size() && has_gradient(stage, backwards_[backward]);
-      // Forwards first, then one forward and one backward in turn, then the rest of the backwards.
+      // Warm-up forwards first, then forward and backward in turn, then the remaining backwards.
       const auto ahead = static_cast<size_t>(2 * (stages_ - 1 - stage) + (chunks_ - 1) * stages_);
       const bool wants_forward = forward < forwards_.size() && forward - backward <= ahead;
       StageTick& own = tick[static_cast<size_t>(stage)];
@@ -88,11 +88,11 @@ class Simulation {
 
   int stages_;
   int chunks_;
-  std::vector<StagePass> forwards_;  ///< the order of every stage
+  std::vector<StagePass> forwards_;  ///< order of forwards, the same on every stage
   std::vector<StagePass> backwards_;
-  std::vector<size_t> next_forward_;  ///< of each stage
+  std::vector<size_t> next_forward_;  ///< per stage
   std::vector<size_t> next_backward_;
-  std::set<std::tuple<Kind, int64_t, int>> done_;  ///< by kind, pass and place
+  std::set<std::tuple<Kind, int64_t, int>> done_;  ///< (kind, pass, place)
 };
 
 }  // namespace
@@ -107,7 +107,7 @@ void run_interleaved(comm::Communicator& stages, int chunks, const StagePasses& 
   const int next = (rank + 1) % count;
   const int previous = (rank + count - 1) % count;
   const int last = count * chunks - 1;
-  std::map<std::pair<int64_t, int>, Tensor> inputs;  // by pass and chunk
+  std::map<std::pair<int64_t, int>, Tensor> inputs;  // (pass, chunk) → input
   std::map<std::pair<int64_t, int>, Tensor> gradients;
   const auto take = [](auto& from, const StagePass& at) {
     const auto found = from.find({at.pass, at.chunk});
@@ -125,7 +125,7 @@ void run_interleaved(comm::Communicator& stages, int chunks, const StagePasses& 
       const Tensor result = forward ? passes.forward(at, take(inputs, at)) : passes.backward(at, take(gradients, at));
       if (result.defined()) sends.push_back({forward ? next : previous, result.detach().contiguous()});
     }
-    // Receive what the neighbouring stages computed for this stage in the same tick.
+    // Receive the results that the neighbouring stages computed for this stage in the same tick.
     const StageTick& before = tick[static_cast<size_t>(previous)];
     if (const int place = before.at.chunk * count + previous; before.kind == Kind::forward && place < last) {
       Tensor& input = inputs[{before.at.pass, (place + 1) / count}] = passes.states(before.at.pass);

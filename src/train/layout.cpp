@@ -8,7 +8,8 @@
 namespace lamina::train {
 namespace {
 
-constexpr int64_t kOrderedParts = 8;  // default number of micro-batches: as many ranks can share an ordered run
+// Default number of micro-batches; also the maximum number of ranks of an ordered run.
+constexpr int64_t kOrderedParts = 8;
 
 int64_t parts_of(int64_t rows, int64_t most) { return (rows + most - 1) / most; }
 
@@ -28,7 +29,7 @@ void check_reduce(const LayoutChoice& layout, const NoteProblem& note) {
   }
 }
 
-/// Notes every choice that an interleaved pipeline does not support.
+/// Reports every choice that an interleaved pipeline does not support.
 void check_interleaved(const LayoutChoice& layout, const NoteProblem& note) {
   const bool interleaved = layout.schedule == PipelineSchedule::interleaved;
   if (interleaved != (layout.interleave > 1)) {
@@ -40,7 +41,7 @@ void check_interleaved(const LayoutChoice& layout, const NoteProblem& note) {
   if (layout.pp == 1) note("layout", "layout.schedule", "interleaved, but pp is 1", "give pp, or leave schedule out");
 }
 
-/// Notes every choice that tensor parallelism does not support.
+/// Reports every choice that tensor parallelism does not support.
 void check_tensor_parallel(const Recipe& recipe, const NoteProblem& note) {
   const LayoutChoice& layout = recipe.layout;
   if (layout.tp == 1 && layout.sequence) {
@@ -53,7 +54,7 @@ void check_tensor_parallel(const Recipe& recipe, const NoteProblem& note) {
   }
 }
 
-/// Notes every choice that context parallelism does not support.
+/// Reports every choice that context parallelism does not support.
 void check_context_parallel(const Recipe& recipe, const NoteProblem& note) {
   const LayoutChoice& layout = recipe.layout;
   if (layout.cp <= 1) return;
@@ -68,12 +69,12 @@ void check_context_parallel(const Recipe& recipe, const NoteProblem& note) {
   }
 }
 
-/// Micro-batches of the data-parallel ranks with the most rows.
+/// Number of micro-batches of the data-parallel rank with the most rows.
 int64_t most_micro_batches(const LayoutChoice& layout, int64_t batch) {
   return layout.micro_batch > 0 ? parts_of(parts_of(batch, layout.dp), layout.micro_batch) : 1;
 }
 
-/// Ranks that exchange tokens or gather weights within passes run equally many of them.
+/// Ranks that exchange tokens or gather weights within passes must run equally many passes.
 void check_passes_together(const Recipe& recipe, const NoteProblem& note) {
   const LayoutChoice& layout = recipe.layout;
   if (!layout.passes_together() || layout.order == SumOrder::ordered) return;
@@ -85,7 +86,7 @@ void check_passes_together(const Recipe& recipe, const NoteProblem& note) {
   }
 }
 
-/// Notes every choice that expert parallelism does not support.
+/// Reports every choice that expert parallelism does not support.
 void check_expert_parallel(const Recipe& recipe, const NoteProblem& note) {
   const LayoutChoice& layout = recipe.layout;
   if (layout.ep <= 1) return;
@@ -159,7 +160,7 @@ void check_layout(const Recipe& recipe, const NoteProblem& note) {
   check_tensor_parallel(recipe, note);
   check_context_parallel(recipe, note);
   check_interleaved(layout, note);
-  if (recipe.batch < 1 || layout.dp < 1 || layout.micro_batch < 0) return;  // reported as out of range
+  if (recipe.batch < 1 || layout.dp < 1 || layout.micro_batch < 0) return;  // already reported as out of range
   if (layout.dp > recipe.batch) {
     note("layout", "layout.dp", str(layout.dp, " ranks share a batch of ", recipe.batch, " sequences"),
          "give fewer ranks or a larger batch");

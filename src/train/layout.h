@@ -16,17 +16,17 @@ struct Recipe;
 using arch::PipelineSchedule;
 using arch::Recompute;
 
-/// Type in which gradients travel between ranks.
+/// Data type of gradients when they are sent between ranks.
 enum class ReduceType { f32, bf16 };
 constexpr std::array<std::string_view, 2> names_of(ReduceType) { return {"f32", "bf16"}; }
 
-/// Order of sums over ranks and micro-batches.
+/// Order in which gradients are summed over ranks and micro-batches.
 enum class SumOrder { fast, ordered };
 constexpr std::array<std::string_view, 2> names_of(SumOrder) { return {"fast", "ordered"}; }
 
 inline constexpr arch::Limits kParallelism{1, 1 << 20};  ///< Limits of a number of ranks.
 
-/// How a run is divided over ranks.
+/// How a run is divided among ranks.
 struct LayoutChoice {
   int64_t dp = 1;
   int64_t tp = 1;
@@ -71,16 +71,17 @@ struct LayoutChoice {
     field("reduce", self.reduce,
           "type in which gradients travel between data- and context-parallel ranks; bf16 halves the bytes");
     field("order", self.order,
-          "fast: the communicator's own order of sums; ordered: the same bits for 1, 2, 4 and 8 ranks");
+          "fast: the communicator's own order of sums; ordered: bit-identical for 1, 2, 4 and 8 ranks");
   }
   bool operator==(const LayoutChoice&) const = default;
 
-  /// Chunks of layers per pipeline stage.
+  /// Number of chunks of layers per pipeline stage.
   int64_t chunks() const { return schedule == PipelineSchedule::interleaved ? interleave : 1; }
   int64_t ranks() const { return dp * tp * pp * cp; }  ///< number of processes
   /// Whether updates go through ParallelUpdate instead of the single-device path.
   bool is_parallel() const { return ranks() > 1 || order == SumOrder::ordered || micro_batch > 0; }
-  /// Whether data-parallel ranks use each other's tokens or weights within a pass, so that all run equally many.
+  /// Whether data-parallel ranks need each other's tokens or weights within a pass. Then all must run equally many
+  /// passes.
   bool passes_together() const { return ep > 1 || zero == 3; }
 };
 
@@ -90,20 +91,22 @@ struct RowRange {
   int64_t end = 0;
 };
 
-/// Micro-batches of an `ordered` run: a power of two, so that the tree of sums is the same for 1, 2, 4, … ranks.
+/// Number of micro-batches of an `ordered` run: a power of two, so that the summation tree is the same for 1, 2, 4, …
+/// ranks.
 int64_t ordered_micro_batches(const LayoutChoice& layout, int64_t batch);
-/// The micro-batches of a batch that a data-parallel rank computes, in order. Their sizes differ by at most one row
-/// within an `ordered` run, and within each rank's share otherwise. With passes_together() all ranks have equally many.
+/// The micro-batches of a batch that a data-parallel rank computes, in order. Their sizes differ by at most one row: in
+/// the whole batch if the run is `ordered`, otherwise within the rank's share. With passes_together() all ranks have
+/// equally many.
 std::vector<RowRange> micro_batches(const LayoutChoice& layout, int64_t batch, int rank);
 
-/// Whether a batch is one row of packed documents, of batch · length tokens.
+/// Whether a batch is a single row of packed documents with batch · length tokens.
 bool is_packed(const Recipe& recipe);
-/// Rows of a batch of the recipe's data.
+/// Number of rows in a batch of the recipe's data.
 int64_t rows_per_batch(const Recipe& recipe);
 
-/// Fills in derived values: micro_batch of an `ordered` run, recompute from and to Recipe::checkpointing.
+/// Fills in derived values: micro_batch of an `ordered` run, and recompute, to and from Recipe::checkpointing.
 void resolve_layout(Recipe& recipe);
-/// Reports every rule that the layout breaks.
+/// Called for every rule that the layout breaks.
 using NoteProblem =
     std::function<void(const char* rule, const std::string& path, const std::string& message, const std::string& hint)>;
 void check_layout(const Recipe& recipe, const NoteProblem& note);  ///< see NoteProblem

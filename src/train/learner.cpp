@@ -35,8 +35,8 @@ Learner::Learner(const Recipe& recipe, const Device& device, std::shared_ptr<com
       options_(groups_.model_options(dtype_of(recipe), static_cast<uint64_t>(recipe.seed))),
       divided_(divide_weights(recipe, groups_, options_)),
       model_(recipe.architecture, device, options_) {
-  // Accumulate gradients in f32 if there are several passes. A single pass keeps the weights' dtype on the CPU. The GPU
-  // always uses f32, because its GEMMs write f32 at no extra cost.
+  // Accumulate gradients in f32 if there are several passes. With a single pass on the CPU, gradients have the weights'
+  // dtype. The GPU always uses f32, because its GEMMs write f32 at no extra cost.
   const bool parallel = recipe.layout.is_parallel();
   const bool wide = recipe.accumulation > 1 || device.like() == DeviceKind::cuda || parallel;
   for (auto& [name, parameter] : model_.named_parameters()) {
@@ -51,7 +51,7 @@ Learner::Learner(const Recipe& recipe, const Device& device, std::shared_ptr<com
 
 void Learner::start_optimizer() {
   device_update_.reset();
-  optimizer_.reset();  // first, so that two states never exist at once
+  optimizer_.reset();  // before the new one is created, so that two optimizer states never exist at once
   ema_.reset();
   optimizer_ = parallel_ ? parallel_->make_optimizer() : make_optimizer(model_, recipe_);
   if (!parallel_ && DeviceUpdate::possible(recipe_, device_, *optimizer_)) {
@@ -68,7 +68,7 @@ StepResult Learner::host_passes(int64_t step, const BatchAt& batch_at) {
   StepResult result;
   Watch watch;
   const auto input_at = [&](int64_t i) {
-    watch.lap(result.times.backward);  // of the pass before; nothing before the first
+    watch.lap(result.times.backward);  // of the previous pass; nothing before the first one
     const int64_t index = step * recipe_.accumulation + i;
     const data::Batch batch = batch_at(index);
     PassInput input = pass_input(batch, 0, batch.rows, device_, static_cast<uint64_t>(index));
@@ -92,7 +92,7 @@ StepResult Learner::step(int64_t step, const BatchAt& batch_at) {
 
 int64_t Learner::rehearse_update() {
   LAMINA_CHECK(device_.kind() == DeviceKind::meta, "rehearsal on ", device_, "; expected a meta device");
-  constexpr int64_t kTwoAddUp = 2;  // two passes show the peak memory of any accumulation
+  constexpr int64_t kTwoAddUp = 2;  // two passes show the peak memory of any number
   const PassLengths lengths = pass_lengths(recipe_);
   const auto input = [&](int64_t rows) {
     const auto ids = [&](int64_t length) { return Tensor::empty({rows, length}, DType::i64, device_); };
@@ -171,7 +171,7 @@ StepResult Learner::device_step(int64_t step, const BatchAt& batch_at) {
   return result;
 }
 
-/// Repeats the passes of the failed update with readable gradients, to report which one is not finite.
+/// After a failed update: repeats its passes and reads the gradients, to report which one is not finite.
 void Learner::explain_not_finite(int64_t step, const std::vector<data::Batch>& batches) {
   const int64_t first = step * recipe_.accumulation;
   const auto batch_at = [&](int64_t index) { return batches[static_cast<size_t>(index - first)]; };
@@ -204,7 +204,7 @@ StepResult Learner::parallel_step(int64_t step, const BatchAt& batch_at) {
   return update_from(step, std::move(result), grads, norm);
 }
 
-/// The rest of an update, from clipped gradients.
+/// The rest of an update, given clipped gradients.
 StepResult Learner::update_from(int64_t step, StepResult result, const std::vector<Tensor>& grads,
                                 const ops::GradNorm& norm) {
   Watch watch;

@@ -1,4 +1,4 @@
-// State of a Learner in and out: as pieces of the tensors of a run on one device.
+// Saving and loading a Learner's state, as pieces of the tensors of a single-device run.
 #include <algorithm>
 #include <set>
 
@@ -9,8 +9,8 @@
 namespace lamina::train {
 namespace {
 
-/// Throws Error unless the set has every weight of the architecture with its shape, and no others. `tied` may be there
-/// or not: a second name of a weight.
+/// Throws an Error unless the set contains every weight of the architecture with its shape, and nothing else. `tied`,
+/// second names of weights, may be present or not.
 void check_weight_set(const io::PieceSet& weights, const arch::ArchSpec& spec, const nn::StateDict& tied) {
   std::set<std::string> known;
   for (const NamedTensor& entry : tied) known.insert(entry.name);
@@ -46,7 +46,7 @@ HeldPieces Learner::kept_pieces() const {
   for (const io::WeightSlot& slot : io::weight_slots(recipe_.architecture)) known.insert(slot.name);
   NamedTensors weights;
   for (const NamedTensor& entry : model_.state_dict()) {
-    if (known.erase(entry.name) > 0) weights.push_back({entry.name, entry.tensor.detach()});  // tied ones once
+    if (known.erase(entry.name) > 0) weights.push_back({entry.name, entry.tensor.detach()});  // each tied weight once
   }
   if (parallel_) return parallel_->held(weights, "");
   HeldPieces pieces;
@@ -98,7 +98,7 @@ void Learner::load(const io::PieceSet& kept_weights, const io::PieceSet& state) 
   const NamedTensors optimizer_state = optimizer_->state();
   const HeldPieces pieces = pieces_of(optimizer_state);
   check_state_set(state, pieces);
-  if (!parallel_) {  // several ranks do not hold all entries
+  if (!parallel_) {  // with several ranks, a rank does not know all entries
     std::set<std::string> known;
     for (const HeldPiece& piece : pieces) known.insert(piece.tensor);
     for (const std::string& name : state.names()) {
@@ -107,7 +107,7 @@ void Learner::load(const io::PieceSet& kept_weights, const io::PieceSet& state) 
     }
   }
   copy_from(state, pieces);
-  optimizer_->load_state(optimizer_state);  // takes over the update counts, which are copies
+  optimizer_->load_state(optimizer_state);  // reads the update counts, which are copies
 }
 
 void Learner::load(const nn::StateDict& kept_weights, const NamedTensors& state) {

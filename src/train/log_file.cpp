@@ -13,7 +13,7 @@
 namespace lamina::train {
 namespace {
 
-/// Rewrites the file without lines of later steps and without a truncated last line.
+/// Rewrites the file without lines of later steps, and without a truncated last line.
 void trim(const std::string& path, int64_t last_step) {
   if (!file_exists(path)) return;
   std::ifstream file(path, std::ios::binary);

@@ -6,10 +6,10 @@
 
 namespace lamina::train {
 
-/// JSON lines file. Each line has a "step"; steps ascend. Every line is flushed to disk when it is written.
+/// A JSON lines file. Each line has a "step", in ascending order. Every line is flushed to disk when it is written.
 class LogFile {
  public:
-  /// Appends to an existing file. Lines of steps after `last_step` are removed first, because those steps run again.
+  /// Appends to an existing file. First removes lines of steps after `last_step`, because these steps will run again.
   LogFile(const std::string& path, int64_t last_step);
   ~LogFile();
   LogFile(const LogFile&) = delete;

@@ -14,7 +14,7 @@ namespace {
 std::optional<double> first_number(const std::string& path) {
   std::ifstream file(path);
   double value = 0;
-  if (!(file >> value)) return {};  // "max" is not a number: no limit
+  if (!(file >> value)) return {};  // "max", which means no limit
   return value;
 }
 
@@ -29,7 +29,7 @@ std::optional<double> system_memory(const std::string& proc) {
   return {};
 }
 
-/// Limit minus use of one cgroup. Tries the files of version 2, then those of version 1.
+/// Remaining memory of a cgroup: its limit minus its use. Tries the files of cgroup v2, then those of v1.
 std::optional<double> group_memory(const std::string& folder) {
   for (const auto& [limit_file, use_file] :
        {std::pair("memory.max", "memory.current"),
@@ -63,7 +63,7 @@ arch::TrainingMemory training_memory(const Recipe& recipe, DeviceKind device) {
   const double held = bytes(meta.allocator().counters().live);
   const double with_gradients = bytes(learner.rehearse_update());
   double apart = 0;
-  if (device == DeviceKind::cuda) {  // a captured CUDA graph does not share its memory with the evaluation
+  if (device == DeviceKind::cuda) {  // a captured CUDA graph does not share its memory with evaluation
     const Device other = Device::meta(device);
     Learner evaluating(recipe, other);
     const int64_t before = other.allocator().counters().reserved;

@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kUpdates = ".updates";
 constexpr const char* kMaster = ".master";
 
-/// Maps names to tensors. Throws Error if a name occurs twice.
+/// Maps names to tensors. Throws an Error if a name occurs twice.
 std::map<std::string, Tensor> by_unique_name(const NamedTensors& state) {
   std::map<std::string, Tensor> result;
   for (const NamedTensor& entry : state) {
@@ -87,7 +87,7 @@ void Optimizer::step(const std::vector<Tensor>& grads) {
     if (!grads[i].defined()) continue;
     const Parameter& parameter = parameters_[i];
     const ParamGroup& group = groups_[parameter.group];
-    // Detached, so that the tape does not record this. The version counter reveals a change of a saved tensor.
+    // Detached, so that the tape does not record the update. If a saved tensor changes, its version counter reveals it.
     updates.push_back(
         {&parameter, {parameter.param.detach(), grads[i], parameter.master, group.lr, group.weight_decay}});
   }
@@ -160,7 +160,7 @@ std::vector<std::string> muon_moments(const Tensor& param, const ParamGroup& gro
 
 AdamW::AdamW(std::vector<ParamGroup> groups, const ops::AdamWOptions& options)
     : Optimizer(std::move(groups), adamw_moments), options_(options) {
-  ops::adamw({}, options);  // throws now on invalid options, not at the first step
+  ops::adamw({}, options);  // throws now if an option is invalid, not at the first step
 }
 
 void AdamW::apply(const std::vector<Update>& updates) {

@@ -1,4 +1,4 @@
-// State of a ParallelUpdate in and out: as tensors of a run on one device, and as pieces of them.
+// Saving and loading the state of a ParallelUpdate: as the tensors of a single-device run, and as pieces of them.
 #include <algorithm>
 
 #include "lamina/train/parallel_update.h"
@@ -7,10 +7,10 @@
 namespace lamina::train {
 namespace {
 
-/// Whether a state entry is the number of updates, of which each parameter has one.
+/// Whether a state entry is a parameter's update count.
 bool is_count(const Tensor& entry) { return entry.numel() == 1 && entry.dtype() == DType::i64; }
 
-/// `name` without its last part: the parameter that a state entry belongs to.
+/// The parameter that a state entry belongs to: `name` without its last part.
 std::string owner_of(const std::string& name) { return name.substr(0, name.find_last_of('.')); }
 
 }  // namespace
@@ -36,7 +36,7 @@ NamedTensors ParallelUpdate::whole_state(const Optimizer& optimizer) const {
 NamedTensors ParallelUpdate::undivided_state(const Optimizer& optimizer) const {
   const NamedTensors own = optimizer.state();
   if (recipe_.layout.zero == 0) return own;
-  // The optimizer state that this rank would hold without ZeRO, on meta.
+  // The optimizer state that this rank would have without ZeRO, on the meta device.
   const nn::Model shapes(model_.spec(), Device::meta(), model_.options());
   NamedTensors whole;
   for (const NamedTensor& entry : train::make_optimizer(shapes, recipe_)->state()) {
@@ -100,7 +100,7 @@ HeldPieces ParallelUpdate::held_state(const NamedTensors& state, const std::stri
 
 HeldPieces ParallelUpdate::held_pieces(const NamedTensors& tensors, const std::string& prefix,
                                        const std::function<std::string(const std::string& name)>& owner) const {
-  std::vector<std::vector<int>> writers;  // by index in replicas_ and parameter
+  std::vector<std::vector<int>> writers;  // indexed by replicas_ and parameter
   for (const auto& replicas : replicas_) writers.push_back(deal_tensors(replicas->parameters(), model_copies()));
   HeldPieces pieces;
   for (const NamedTensor& entry : tensors) {
@@ -109,7 +109,7 @@ HeldPieces ParallelUpdate::held_pieces(const NamedTensors& tensors, const std::s
     const Replicas& replicas = replicas_of(place);
     const ShardPlan& plan = replicas.plan();
     const int rank = replicas.ranks().rank();
-    // ZeRO divides the state among ranks with different tokens, so each of them writes its own pieces.
+    // With ZeRO, ranks with different tokens hold different pieces of the state, so each one writes its own.
     const bool divided = replicas.divides_state();
     const auto copies = divided ? ShardedWeights::Copies::same_tokens : ShardedWeights::Copies::all;
     const bool own_turn = divided || writers[place.replicas][place.parameter] == model_copy();

@@ -22,18 +22,18 @@ int64_t targets_in(const data::Batch& batch, RowRange rows) {
 struct ParallelUpdate::Pass {
   PassInput input;
   int64_t micro_batch = 0;
-  int64_t part = 0;  ///< number of the part of the update whose gradient the reducer gets
+  int64_t part = 0;  ///< index of the group of passes whose summed gradient goes to the reducer
   bool last_of_part = false;
-  double target_share = 0;  ///< share of the update's targets, which weighs the cross entropy
-  double token_share = 0;   ///< share of the update's tokens, which weighs auxiliary losses
-  /// A forward that waits for its backward.
+  double target_share = 0;  ///< share of the update's targets; weight of the cross entropy
+  double token_share = 0;   ///< share of the update's tokens; weight of the auxiliary losses
+  /// State of a chunk between its forward and its backward.
   struct Chunk {
-    Tensor states;  ///< residual stream of the layers before
+    Tensor states;  ///< residual stream at the chunk's input
     nn::StageOutput output;
     TapeRecords records;
   };
   std::vector<Chunk> chunks = {};
-  double loss = 0;  ///< this stage's part of the loss, weighted
+  double loss = 0;  ///< this stage's part of the weighted loss
 };
 
 ParallelUpdate::ParallelUpdate(nn::Model& model, Tape& tape, const Recipe& recipe, const RankGroups& groups,
@@ -45,7 +45,7 @@ ParallelUpdate::ParallelUpdate(nn::Model& model, Tape& tape, const Recipe& recip
       divided_(std::move(divided)),
       sharded_(groups.model ? std::make_unique<ShardedWeights>(model, groups.model) : nullptr),
       micro_batches_(micro_batches(recipe.layout, rows_per_batch(recipe), groups.batch_part())) {
-  NamedTensors parts[2];  // what data-parallel ranks hold, and experts that they divide
+  NamedTensors parts[2];  // parameters that data-parallel ranks share, and experts that they divide
   for (const NamedTensor& parameter : distinct_parameters(model)) {
     const size_t experts = sharded_ && sharded_->by_experts(parameter.name) ? 1 : 0;
     places_[parameter.name] = {experts, parts[experts].size()};
@@ -168,7 +168,7 @@ void ParallelUpdate::run_backward(const Pass& pass, int chunk, const std::vector
     GradientReducer& reducer = replicas_[i]->reducer();
     sums_chunks() ? reducer.arm(pass.part, chunk_gradients_[i].completed_by(chunk)) : reducer.arm(pass.part);
   }
-  // A loss that is not finite is not skipped: all ranks must make the same calls.
+  // Even a loss that is not finite goes through backward, because all ranks must make the same calls.
   tape_.backward(outputs, grads);
   for (const auto& replicas : replicas_) {
     if (completes) replicas->reducer().disarm();
@@ -182,16 +182,16 @@ double ParallelUpdate::run_passes(int64_t step, const std::function<data::Batch(
   const int64_t accumulated = recipe_.accumulation;
   std::vector<data::Batch> batches;
   for (int64_t i = 0; i < accumulated; ++i) batches.push_back(batch_at(step * accumulated + i));
-  std::vector<SharedBatch> shared;  // this rank's positions of them, if ranks share positions
+  std::vector<SharedBatch> shared;  // with context parallelism: this rank's positions
   for (const data::Batch& batch : batches) {
     if (groups_.context) shared.push_back(shared_batch(batch, groups_.context));
   }
   groups_.all->set_update(step + 1);
   tape_.zero_grad();
   const auto micro = static_cast<int64_t>(micro_batches_.size());
-  // The reducer gets the gradients of so many passes together: of a micro-batch. ZeRO-3 does not keep whole gradients
-  // until then, unless sums are ordered. An interleaved stage runs the chunks of several passes in between; their sum
-  // over all passes is enough unless sums are ordered.
+  // `together` is the number of passes whose summed gradient goes to the reducer. Normally that is one micro-batch.
+  // ZeRO-3 with unordered sums uses single passes, because it must not keep whole gradients. An interleaved stage with
+  // unordered sums uses all passes, because it runs chunks of several passes in between.
   int64_t together = divided_ && recipe_.layout.order != SumOrder::ordered ? 1 : accumulated;
   if (model_.stage().chunks > 1 && !sums_chunks()) together = micro * accumulated;
   for (const auto& replicas : replicas_) replicas->reducer().start(micro * accumulated / together);
@@ -223,7 +223,8 @@ double ParallelUpdate::run_passes(int64_t step, const std::function<data::Batch(
 }
 
 double ParallelUpdate::sum_losses(const std::vector<double>& losses) {
-  // Ranks report a loss per micro-batch, or their sum if they have different numbers of them.
+  // For an ordered run, ranks report a loss per micro-batch. Otherwise they report the sum, because their numbers of
+  // micro-batches may differ.
   std::vector<double> report = losses;
   if (recipe_.layout.order != SumOrder::ordered) {
     report = {0};
@@ -266,7 +267,8 @@ std::vector<Tensor> ParallelUpdate::gradients(const Optimizer& optimizer) const 
   return grads;
 }
 
-/// Squared norms of every kAlignment elements of every parameter. Their number and order do not depend on the ranks.
+/// Squared norm of every block of kAlignment gradient elements. The number and order of blocks do not depend on the
+/// ranks.
 std::vector<double> ParallelUpdate::chunk_squares() const {
   constexpr int64_t kChunk = ShardPlan::kAlignment;
   const Replicas& replicas = *replicas_[0];
@@ -288,7 +290,7 @@ std::vector<double> ParallelUpdate::chunk_squares() const {
 double ParallelUpdate::counted_squares() const {
   double squares = 0;
   for (const auto& replicas : replicas_) {
-    // If several ranks hold the same gradient, the first one counts it.
+    // If several ranks hold the same gradient, only the first one counts it.
     if (!replicas->divides_gradients() && replicas->ranks().rank() != 0) continue;
     for (size_t i = 0; i < replicas->parameters().size(); ++i) {
       const Replicas::GradientPart own = replicas->own_gradient(i);
@@ -312,7 +314,7 @@ double ParallelUpdate::norm() const {
     return std::sqrt(sum.item());
   }
   std::vector<double> squares = chunk_squares();
-  if (replicas_[0]->divides_gradients()) {  // every chunk is computed on one rank, 0 on the others
+  if (replicas_[0]->divides_gradients()) {  // each block was computed on one rank and is 0 on the others
     const Tensor all = Tensor::from(squares, {static_cast<int64_t>(squares.size())}, Device::cpu(1));
     groups_.data->all_reduce(all, {.label = "norm"});
     squares = all.to_vector<double>();
@@ -327,7 +329,7 @@ void ParallelUpdate::share_parameters() {
 }
 
 int64_t ParallelUpdate::most_rows() const {
-  // Expert-parallel ranks rehearse passes of the same size.
+  // Expert-parallel ranks must simulate passes of equal size.
   int64_t most = 0;
   for (int part = 0; part < recipe_.layout.dp; ++part) {
     if (part != groups_.batch_part() && !groups_.experts) continue;
@@ -339,7 +341,7 @@ int64_t ParallelUpdate::most_rows() const {
 }
 
 int64_t ParallelUpdate::rehearse(const std::function<PassInput(int64_t rows)>& input) {
-  // Two passes, or as many as the pipeline has stages, show the peak memory of any number.
+  // Two passes, or as many as there are pipeline stages, show the peak memory of any number of passes.
   const auto all = static_cast<int64_t>(micro_batches_.size()) * recipe_.accumulation;
   const int64_t count = std::min<int64_t>(all, std::max(2, model_.stage().count * std::min(model_.stage().chunks, 2)));
   for (const auto& replicas : replicas_) replicas->reducer().start(1);

@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t kGroups = 3;
 
-/// Rank-2 parameters that are not linear maps: a_log, conv.weight, sinks, relative positions.
+/// Whether a rank-2 parameter is not a linear map: a_log, conv.weight, sinks, relative positions.
 bool is_table(const std::string& name) {
   return !name.ends_with(".weight") || name.ends_with("conv.weight") || name.ends_with("position.weight");
 }

@@ -5,8 +5,8 @@
 
 namespace lamina::train {
 
-/// Converts rates to shares of a device's peak. The constructor measures the peak. If the machine was busy then, the
-/// peak is too low and later rates exceed it; the peak is then measured again, up to a limit.
+/// Converts rates to shares of a device's peak, which the constructor measures. If the machine was busy then, the peak
+/// is too low and later rates exceed it. The peak is then measured again, up to a limit.
 class PeakShare {
  public:
   /// `measure` returns operations per second. It is called at least once and at most `most` times.

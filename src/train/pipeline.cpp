@@ -5,8 +5,8 @@
 namespace lamina::train {
 namespace {
 
-/// Moves residual streams forward and their gradients backward between neighbouring stages. Messages that could
-/// wait for each other travel in one call, which prevents a deadlock.
+/// Sends residual streams forward and their gradients backward between neighbouring stages. Messages that could wait
+/// for each other are one grouped call, which prevents a deadlock.
 class StageLinks {
  public:
   explicit StageLinks(comm::Communicator* stages) : stages_(stages) {}
@@ -14,7 +14,7 @@ class StageLinks {
   bool is_first() const { return stages_ == nullptr || stages_->rank() == 0; }
   bool is_last() const { return stages_ == nullptr || stages_->rank() + 1 == stages_->size(); }
 
-  /// Each tensor may be undefined: it does not travel.
+  /// Sends and receives up to four tensors. An undefined one is skipped.
   void move(const Tensor& to_next, const Tensor& from_next, const Tensor& to_previous, const Tensor& from_previous) {
     std::vector<comm::Message> sends;
     std::vector<comm::Message> receives;
@@ -42,7 +42,7 @@ int64_t passes_in_flight(const arch::PipelineStage& stage, int64_t passes) {
 void run_one_forward_one_backward(comm::Communicator* stages, const StagePasses& passes) {
   StageLinks links(stages);
   const int64_t later = stages == nullptr ? 0 : stages->size() - 1 - stages->rank();
-  const int64_t ahead = std::min(later, passes.count);  // forwards before the first backward
+  const int64_t ahead = std::min(later, passes.count);  // number of forwards before the first backward
   const auto input = [&](int64_t pass) {
     return links.is_first() || pass >= passes.count ? Tensor() : passes.states(pass);
   };
@@ -73,7 +73,7 @@ void run_one_forward_one_backward(comm::Communicator* stages, const StagePasses&
 
 namespace {
 
-/// Runs `stage` for every chunk, from the states of the stage before, and sends its result to the next one.
+/// Runs `stage` for every chunk, with the states from the previous stage, and sends its result to the next one.
 Tensor one_forward(nn::Model& model, comm::Communicator* stages, const Tensor& ids, nn::RunOptions run,
                    const std::function<Tensor(const Tensor& states, const nn::RunOptions& run)>& stage) {
   const arch::PipelineStage& own = model.stage();

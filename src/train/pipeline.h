@@ -8,38 +8,38 @@
 
 namespace lamina::train {
 
-/// A pass of an update through one of the stage's groups of layers (arch::PipelineStage::chunks).
+/// A pass of an update through one chunk of the stage's layers (arch::PipelineStage::chunks).
 struct StagePass {
   int64_t pass = 0;
   int chunk = 0;
 };
 
-/// Callbacks of a pipeline stage for each pass of an update. A model without stages is one stage, which receives and
-/// sends nothing.
+/// Callbacks of a pipeline stage for the passes of an update. A model without stages counts as one stage, which
+/// receives and sends nothing.
 struct StagePasses {
-  int64_t count = 0;  ///< passes, the same on every stage
-  /// Uninitialised memory for the residual stream of a pass.
+  int64_t count = 0;  ///< number of passes, the same on every stage
+  /// Allocates uninitialised memory for the residual stream of a pass.
   std::function<Tensor(int64_t pass)> states;
-  /// Forward of a pass from the residual stream of the layers before (undefined for the first) to that of this stage's
-  /// (undefined for the last).
+  /// Runs a pass forward. The argument is the residual stream of the previous layers (undefined for the first layers);
+  /// the result is that of this stage's layers (undefined for the last layers).
   std::function<Tensor(const StagePass& at, const Tensor& states)> forward;
-  /// Backward of a pass, from the gradient of forward()'s result to that of its argument; both may be undefined.
+  /// Runs a pass backward, from the gradient of forward()'s result to that of its argument. Both may be undefined.
   std::function<Tensor(const StagePass& at, const Tensor& gradient)> backward;
 };
 
 /// Runs passes in the order 1F1B (PipeDream-Flush, arXiv:2104.04473): a stage starts with one forward for each stage
-/// after it, then alternates between forward and backward. So it keeps the activations of at most as many passes as
-/// there are stages from it to the end. Backwards run in the order of the passes. `stages` connects the stages; null:
-/// one.
+/// after it, then alternates between forward and backward. So a stage keeps the activations of at most as many passes
+/// as there are stages from it to the end. Backwards run in the order of the passes. `stages` connects the stages;
+/// null: one stage.
 void run_one_forward_one_backward(comm::Communicator* stages, const StagePasses& passes);
 
-/// Most passes whose activations a stage keeps at once.
+/// Maximum number of passes whose activations a stage keeps at once.
 int64_t passes_in_flight(const arch::PipelineStage& stage, int64_t passes);
 
-/// hidden() of a model divided into stages, without gradient: the result on the last stage, undefined on others. Every
-/// stage calls it with the same arguments. `stages` null: the model has one stage.
+/// Model::hidden() of a model that is divided into stages, without gradient. Returns the result on the last stage,
+/// undefined on others. Every stage must call it with the same arguments. `stages` null: the model has one stage.
 Tensor staged_hidden(nn::Model& model, comm::Communicator* stages, const Tensor& ids, const nn::RunOptions& run);
-/// The cross entropy in the same way.
+/// The same for the cross entropy.
 Tensor staged_cross_entropy(nn::Model& model, comm::Communicator* stages, const Tensor& ids, const Tensor& targets,
                             const nn::RunOptions& run);
 

@@ -6,7 +6,7 @@
 namespace lamina::train {
 namespace {
 
-/// The communicator of a layout's ranks: the given one, a rehearsal on meta, or one rank by itself.
+/// The communicator of a layout's ranks: `given`, a simulation on a meta device, or a single rank.
 std::shared_ptr<comm::Communicator> ranks_of(const LayoutChoice& layout, const Device& device,
                                              std::shared_ptr<comm::Communicator> given) {
   if (given) {
@@ -30,8 +30,8 @@ RankGroups rank_groups(const LayoutChoice& layout, const Device& device, std::sh
   const int64_t dp = layout.dp;
   const int64_t cp = layout.cp;
   const int64_t ep = layout.ep;
-  // All ranks split in the same order. color(p, d, c, t) is that of tensor-parallel rank t, context-parallel rank c and
-  // data-parallel rank d of stage p.
+  // All ranks must split in the same order. color(p, d, c, t) is the color of tensor-parallel rank t, context-parallel
+  // rank c and data-parallel rank d of stage p.
   const auto split = [&](const auto& color) {
     std::vector<int> colors;
     for (int64_t rank = 0; rank < groups.all->size(); ++rank) {
@@ -41,7 +41,7 @@ RankGroups rank_groups(const LayoutChoice& layout, const Device& device, std::sh
     return groups.all->split(colors);
   };
   using N = int64_t;
-  const bool whole = tp * layout.pp == 1;  // every rank has all of the model except for experts
+  const bool whole = tp * layout.pp == 1;  // every rank has the whole model, except for experts
   groups.data = whole ? groups.all : split([&](N p, N /*d*/, N /*c*/, N t) { return p * tp + t; });
   groups.same_experts =
       ep == 1 ? groups.data : split([&](N p, N d, N /*c*/, N t) { return (p * ep + d % ep) * tp + t; });

@@ -26,7 +26,7 @@ const arch::SchemaNode& recipe_schema() {
 
 bool is_path(const std::string& name) { return name.ends_with(".json") || name.find('/') != std::string::npos; }
 
-/// Assignments by target: the recipe's own keys, keys under `architecture.`, and a whole `architecture`.
+/// Assignments, by what they change: the recipe's own keys, keys under `architecture.`, or the whole `architecture`.
 struct Assignments {
   std::vector<std::pair<std::string, Json>> own;
   std::vector<std::string> below_architecture;
@@ -53,7 +53,7 @@ Assignments sort_out(const std::vector<std::string>& assignments, std::vector<Pr
   return sorted;
 }
 
-/// Reads the recipe's own keys and applies `changes`.
+/// Reads the keys of the recipe itself, and applies `changes`.
 Recipe read_own(const Json& json, const std::vector<std::pair<std::string, Json>>& changes,
                 std::vector<Problem>& problems) {
   Recipe given;
@@ -72,7 +72,7 @@ Recipe read_own(const Json& json, const std::vector<std::pair<std::string, Json>
   return changed;
 }
 
-/// The architecture under the recipe's own key.
+/// The architecture that the recipe names or contains.
 arch::ArchSpec own_architecture(const Json& source) {
   if (source.is_string()) return arch::load_arch(source.get<std::string>());
   LAMINA_CHECK(source.is_object(), source.is_null() ? "missing" : "given " + source.dump(),

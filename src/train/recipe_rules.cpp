@@ -78,7 +78,7 @@ class Rules {
   }
 
   void check_sizes(const Recipe& recipe) {
-    const bool one_stack = !recipe.architecture.encoder;  // check_source() checks encoder–decoders
+    const bool one_stack = !recipe.architecture.encoder;  // encoder–decoder models: see check_source()
     if (one_stack && recipe.length > recipe.architecture.context && recipe.architecture.context > 0) {
       note("length", "length",
            str(recipe.length, " tokens in a sequence, the architecture's context is ", recipe.architecture.context),
@@ -110,7 +110,7 @@ class Rules {
   std::vector<Problem>& problems_;
 };
 
-/// An encoder–decoder needs data with a source, and source and target that fit its context.
+/// An encoder–decoder model needs data with a source, and both source and target must fit its context.
 void check_source(const Recipe& recipe, std::vector<Problem>& problems) {
   const char* path = recipe.data.task ? "data.task" : "objective";
   try {
@@ -128,7 +128,7 @@ void check_source(const Recipe& recipe, std::vector<Problem>& problems) {
   }
 }
 
-/// Neighbours belong to the chunks of a text, which windows must not cut.
+/// Neighbours belong to the chunks of a text, so windows must consist of whole chunks.
 void check_neighbours(const Recipe& recipe, std::vector<Problem>& problems) {
   if (!recipe.architecture.retrieval || !recipe.data.neighbours) return;
   const auto note = [&](const char* path, const std::string& message, const char* hint) {
@@ -150,7 +150,8 @@ void check_neighbours(const Recipe& recipe, std::vector<Problem>& problems) {
   }
 }
 
-/// An objective that predicts the next token needs causal attention: a model that sees the answer learns to copy it.
+/// An objective that predicts the next token needs causal attention: a model that sees the answer would learn to copy
+/// it.
 void check_direction(const Recipe& recipe, std::vector<Problem>& problems) {
   if (recipe.architecture.encoder) {
     check_source(recipe, problems);
@@ -170,7 +171,7 @@ Recipe resolve_recipe(Recipe recipe, int64_t vocab_size, const std::string& name
   std::vector<Problem> problems;
   if (vocab_size > 0 && recipe.data.fit_vocab && recipe.from.empty()) {
     recipe.architecture.vocab_size = vocab_size;
-    // The start token of a preset may lie outside a new vocabulary; start_run() sets that of the run's tokenizer.
+    // The start token of a preset may be outside a new vocabulary. start_run() later sets that of the run's tokenizer.
     std::optional<arch::Encoder>& encoder = recipe.architecture.encoder;
     if (encoder) encoder->start_token = std::min(encoder->start_token, vocab_size - 1);
   }

@@ -6,7 +6,7 @@
 namespace lamina::train {
 namespace {
 
-/// Muon orthogonalises whole matrices.
+/// Which parameters must not be cut: Muon orthogonalises whole matrices.
 std::vector<bool> whole_parameters(const NamedTensors& parameters, const Recipe& recipe) {
   const bool muon = std::holds_alternative<MuonChoice>(recipe.optimizer);
   std::vector<bool> whole;
@@ -42,7 +42,8 @@ Replicas::Replicas(Tape& tape, NamedTensors parameters, const Recipe& recipe, st
       sharded->sum_gradients(parameters_, sums);
     };
   } else if (recipe.layout.cp > 1) {
-    options.before_ranks = [](const std::vector<Tensor>& /*sums*/) {};  // backward uses the ranks' connections
+    // Set only to delay the sums, because backward communicates.
+    options.before_ranks = [](const std::vector<Tensor>& /*sums*/) {};
   }
   reducer_ = std::make_unique<GradientReducer>(tape, parameters_, plan_, *ranks_, std::move(options));
 }

@@ -30,7 +30,8 @@ data::TokenFile open_tokens(const std::string& path, const char* key) {
   return data::TokenFile::open(path);
 }
 
-/// Makes paths absolute, so that the run can resume from any folder. Expands a folder of `lamina data prepare`.
+/// Makes paths absolute, so that the run can resume from any folder. Resolves a folder of `lamina data prepare` to its
+/// files.
 void settle_names(Recipe& recipe) {
   for (std::string* path : {&recipe.data.train, &recipe.data.validation, &recipe.from}) {
     if (!path->empty()) *path = fs::absolute(*path).lexically_normal().string();
@@ -44,7 +45,7 @@ void settle_names(Recipe& recipe) {
   }
 }
 
-/// The token that a new encoder–decoder's decoder starts with: the objective's own, else padding, as T5 does.
+/// The first token of a new encoder–decoder model's decoder: that of the objective, otherwise padding, as in T5.
 int64_t start_token_of(const Recipe& recipe, const text::Tokenizer* tokenizer) {
   if (recipe.data.task) return data::kAgain;
   const data::ObjectiveVocabulary vocabulary = data::vocabulary_for(recipe.objective, *tokenizer);
@@ -52,7 +53,7 @@ int64_t start_token_of(const Recipe& recipe, const text::Tokenizer* tokenizer) {
   return tokenizer->id_of("<pad>").value_or(vocabulary.padding);
 }
 
-/// Special tokens of the run's tokenizer that the recipe's objective uses; empty for causal and prefix.
+/// The special tokens of the run's tokenizer that the recipe's objective uses. Empty for causal and prefix.
 data::ObjectiveVocabulary run_vocabulary(const std::string& run_folder, const Recipe& recipe) {
   if (data::objective_tokens(recipe.objective).empty()) return {};
   const std::string file = text::tokenizer_file(run_folder);
@@ -61,7 +62,7 @@ data::ObjectiveVocabulary run_vocabulary(const std::string& run_folder, const Re
   return data::vocabulary_for(recipe.objective, *text::load_tokenizer(file));
 }
 
-/// Throws Error if a new run with retrieval lacks the neighbours of its training tokens.
+/// Throws an Error if a new run with retrieval lacks the neighbours of its training tokens.
 void check_neighbours(const Recipe& recipe) {
   if (!recipe.architecture.retrieval || !recipe.data.neighbours || recipe.data.task) return;
   LAMINA_CHECK(data::is_token_file(recipe.data.train), recipe.data.train,
@@ -139,7 +140,7 @@ RunData of_task(const Recipe& recipe) {
     data.about += str(", none of ", length, " tokens: the learned positions end at ", *longest);
     return data;
   }
-  // Fewer rows, so that a batch has as many tokens as in the validation.
+  // Fewer rows than in the validation, so that a batch has as many tokens.
   const int64_t rows = std::clamp<int64_t>(recipe.eval_batch / recipe.data.longer, 1, examples);
   data.longer = evaluation_of(task, data::TaskPart::longer, examples, rows, length, with_source);
   data.about += str(", as many of ", length, " tokens");
@@ -186,7 +187,7 @@ RunLock start_run(const std::string& folder, const Recipe& recipe, const StartOp
   resolve_recipe(settled, settled.architecture.vocab_size == 0 ? settled.layout.tp : 0, "recipe");
   check_neighbours(settled);
   const fs::path parent = fs::path(folder).parent_path();
-  std::error_code unmade;  // ignored: creating the new folder reports the error
+  std::error_code unmade;  // ignored, because creating the new folder reports the error
   if (!parent.empty()) fs::create_directories(parent, unmade);
   NewFolder target(folder, /*replace=*/true);
   const RunTokens tokens = settled.data.task ? RunTokens{data::task_vocab_size(*settled.data.task), nullptr}

@@ -22,7 +22,7 @@ fs::path replaced_place(const std::string& folder) {
   return path.parent_path() / ("." + path.filename().string() + ".replaced");
 }
 
-/// Whether the path still names the open file. It does not if the run was replaced after the file was opened.
+/// Whether `path` still refers to the open file. It does not if the run was replaced after the file was opened.
 bool is_current(int descriptor, const fs::path& path) {
   struct stat opened {};
   struct stat named {};

@@ -4,8 +4,8 @@
 
 namespace lamina::train {
 
-/// Exclusive lock on a run's folder. One process at a time can hold it. The kernel releases it when the process ends,
-/// even after a crash.
+/// Exclusive lock on a run's folder, for one process at a time. The kernel releases it when the process ends, even
+/// after a crash.
 class RunLock {
  public:
   RunLock() = default;
@@ -21,11 +21,11 @@ class RunLock {
   int descriptor_ = -1;
 };
 
-/// A run that is being replaced moves to .NAME.replaced next to `folder` until the new run completes its first update.
-/// If a process finds it there later, the new run never began, and the old run is restored.
+/// Moves a run that will be replaced to .NAME.replaced next to `folder`, until the new run completes its first update.
+/// If a process finds it there later, the new run never started, and the old run is restored.
 void set_run_aside(const std::string& folder);
-/// Restores the replaced run and deletes the new one. Returns false if there is none. Throws Error if another process
-/// is training the new run.
+/// Deletes the new run and restores the replaced one. Returns false if there is none. Throws an Error if another
+/// process is training the new run.
 bool restore_replaced_run(const std::string& folder);
 /// Deletes the replaced run, if there is one.
 void discard_replaced_run(const std::string& folder);

@@ -34,7 +34,7 @@ LoadedTokenizer load(const std::string& path) {
   return {path, text::load_tokenizer(path)};
 }
 
-/// Tokenizer of the base model (`from`).
+/// The tokenizer of the base model (`from`).
 LoadedTokenizer model_tokenizer(const Recipe& recipe) {
   if (recipe.from.empty()) return {};
   return load(text::tokenizer_of_model(io::model_place(recipe.from)));
@@ -47,7 +47,7 @@ std::string prepare_with(const std::string& tokenizer) {
       tokenizer);
 }
 
-/// Tokenizer for the text: in fine-tuning the base model's, otherwise data.tokenizer.
+/// The tokenizer for the text: in fine-tuning that of the base model, otherwise data.tokenizer.
 std::string tokenizer_for_text(const Recipe& recipe) {
   const std::string& given = recipe.data.tokenizer;
   if (recipe.from.empty()) return given.empty() ? "char" : given;

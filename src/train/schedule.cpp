@@ -7,7 +7,7 @@
 namespace lamina::train {
 namespace {
 
-/// Progress of `step` from `begin` to `end`, in [0, 1].
+/// The position of `step` between `begin` and `end`, as a number in [0, 1].
 double progress(int64_t step, int64_t begin, int64_t end) {
   if (end <= begin) return step < begin ? 0.0 : 1.0;
   return std::clamp(static_cast<double>(step - begin) / static_cast<double>(end - begin), 0.0, 1.0);

@@ -8,8 +8,8 @@
 
 namespace lamina::train {
 
-// Learning rate schedules. Every schedule has a linear warm-up: update s (from 0) of `warmup` has the factor (s + 1) /
-// warmup. After it the factor falls from 1 to min_lr_ratio.
+// Learning rate schedules. Each begins with a linear warm-up: update s (from 0) of `warmup` has the factor (s + 1) /
+// warmup. Then the factor falls from 1 to min_lr_ratio.
 
 inline constexpr arch::Limits kShare{0, 1};
 
@@ -47,7 +47,7 @@ struct ConstantSchedule {
   bool operator==(const ConstantSchedule&) const = default;
 };
 
-/// Hu et al. 2024, arXiv:2404.06395.
+/// Warmup-stable-decay (Hu et al. 2024, arXiv:2404.06395).
 struct WsdSchedule {
   static constexpr std::string_view kKind = "wsd";
   static constexpr std::string_view kDoc =
@@ -65,8 +65,8 @@ struct WsdSchedule {
 
 using Schedule = std::variant<CosineSchedule, LinearSchedule, ConstantSchedule, WsdSchedule>;
 
-/// Factor on the learning rate at update `step` (from 0) of `steps`. In a decay of n updates that starts at b, update s
-/// has progress (s − b) / n. Progress 1 would be the update after the last one.
+/// Factor on the learning rate at update `step` (from 0) of `steps`. In a decay of n updates from update b on, update s
+/// has progress (s − b) / n; so progress 1 would come after the last update.
 double lr_factor(const Schedule& schedule, int64_t step, int64_t steps);
 
 }  // namespace lamina::train

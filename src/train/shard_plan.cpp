@@ -6,7 +6,8 @@ namespace lamina::train {
 namespace {
 
 constexpr int64_t kLargestBucket = int64_t{1} << 22U;  // 16 MiB of f32: large enough to use a link's bandwidth
-constexpr int64_t kBuckets = 8;                        // of small models, so that most travel while backward runs
+// Number of buckets in a small model, so that most can be sent during backward.
+constexpr int64_t kBuckets = 8;
 
 }  // namespace
 
@@ -33,7 +34,7 @@ ShardPlan::ShardPlan(const NamedTensors& parameters, const std::vector<bool>& wh
 
 void ShardPlan::divide(Bucket& bucket, const NamedTensors& parameters, const std::vector<bool>& whole, int ranks,
                        std::vector<int64_t>& load, int64_t* dealt) {
-  int64_t shared = 0;  // elements of parameters that may be cut
+  int64_t shared = 0;  // number of elements in parameters that may be cut
   for (const size_t i : bucket.parameters) shared += whole[i] ? 0 : parameters[i].tensor.numel();
   bucket.counts.assign(static_cast<size_t>(ranks), 0);
   int64_t before = 0;

@@ -6,13 +6,13 @@
 namespace lamina::train {
 namespace {
 
-/// Part of a tensor along a dimension, as a contiguous vector.
+/// A part of a tensor along a dimension, as a contiguous vector.
 Tensor flat_block(const Tensor& tensor, int axis, int64_t begin, int64_t count) {
   const Tensor block = tensor.slice(axis, begin, count).contiguous();
   return block.reshape({block.numel()});
 }
 
-/// The sections of a shard, or the shard itself.
+/// The sections of a shard, or the shard itself if it has none.
 std::vector<const arch::Shard*> parts_of(const arch::Shard& shard) {
   if (shard.sections.empty()) return {&shard};
   std::vector<const arch::Shard*> parts;
@@ -35,7 +35,7 @@ ShardedWeights::ShardedWeights(const nn::Model& model, std::shared_ptr<comm::Com
   for (int rank = 0; rank < ranks_->size(); ++rank) {
     shards_.push_back(arch::weight_shards(model.spec(), model.grid(), rank));
   }
-  // All ranks see the same weights in the same order, so they split in the same order.
+  // All ranks iterate over the same weights in the same order, so they split in the same order.
   for (const auto& [name, own] : shards_[static_cast<size_t>(ranks_->rank())]) {
     for (size_t section = 0; section < parts_of(own).size(); ++section) {
       std::vector<int> colors;
@@ -116,7 +116,7 @@ Tensor ShardedWeights::gather(const std::string& name, const Tensor& own, DType 
   comm::Communicator& ranks = *ranks_;
   std::vector<Part> parts;
   std::vector<int64_t> counts;
-  // If several ranks hold the same block, the first one sends it.
+  // If several ranks hold the same block, only the first one sends it.
   const auto each = [&](int rank, const auto& use) {
     const Part& part = parts[static_cast<size_t>(rank)];
     for (const Block& block : part.blocks) {
@@ -237,7 +237,7 @@ int ShardedWeights::first_holder(const std::string& name) const {
 
 void ShardedWeights::sum_gradients(const NamedTensors& parameters, const std::vector<Tensor>& gradients) {
   const int rank = ranks_->rank();
-  std::map<std::vector<int>, std::vector<Tensor>> shares;  // by the group of ranks that share the sum
+  std::map<std::vector<int>, std::vector<Tensor>> shares;  // group of ranks that share a sum → their gradients
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Part part = part_of(parameters[i].name, rank);
     for (const Block& block : part.blocks) {
@@ -246,7 +246,7 @@ void ShardedWeights::sum_gradients(const NamedTensors& parameters, const std::ve
     }
   }
   for (const auto& share : shares) {
-    const std::vector<Tensor>& parts = share.second;  // a binding cannot be captured by clang 14
+    const std::vector<Tensor>& parts = share.second;  // clang 14 cannot capture a structured binding
     int64_t elements = 0;
     for (const Tensor& part : parts) elements += part.numel();
     const Tensor buffer = Tensor::empty({elements}, parts[0].dtype(), parts[0].device());

@@ -19,9 +19,9 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kLast = "last";
 constexpr const char* kBest = "best";
 
-/// A run resumes with any number of ranks: data-parallel ranks divide the batch. Pipeline stages, then tensor-parallel
-/// and context-parallel ranks stay if they divide the new number, and as many expert-parallel ranks as divide the
-/// data-parallel ones.
+/// Adapts a run's layout to the number of ranks it resumes with. Pipeline stages, tensor-parallel and context-parallel
+/// ranks are kept if they divide that number, in this order; data-parallel ranks are the rest. Of the expert-parallel
+/// ranks, the largest number that divides the data-parallel ranks is kept.
 Recipe recipe_for(Recipe recipe, const comm::Communicator* communicator) {
   const int64_t ranks = communicator == nullptr ? 1 : communicator->size();
   if (recipe.layout.ranks() == ranks) return recipe;
@@ -80,7 +80,7 @@ Outcome Trainer::run(const Watcher& watcher) {
   try {
     outcome = run_updates(watcher);
     finish_save(watcher);
-  } catch (const NotFinite&) {  // all ranks have it
+  } catch (const NotFinite&) {  // thrown on all ranks
     finish_save(watcher);
     throw;
   }
@@ -99,7 +99,7 @@ Outcome Trainer::run_updates(const Watcher& watcher) {
     events_ = std::make_unique<EventWriter>(folder_.path());
   }
   bool stopped = false;
-  // If the last checkpoint was written during an interrupted evaluation, that evaluation runs first.
+  // If the last checkpoint was written during an interrupted evaluation, repeat that evaluation first.
   while (!stopped && (progress_.step < recipe().steps || evaluation_due())) {
     if (!evaluation_due()) update(watcher);
     if (evaluation_due()) evaluate(watcher);
@@ -172,7 +172,8 @@ void Trainer::log_update(const StepResult& result, double tokens_per_second) {
 }
 
 void Trainer::evaluate(const Watcher& watcher) {
-  if (saver_.in_flight() == kBest) finish_save(watcher);  // whether this evaluation improves depends on it
+  // Whether this evaluation improves depends on the result of that save.
+  if (saver_.in_flight() == kBest) finish_save(watcher);
   const auto start = Clock::now();
   const std::optional<Measured> measured = learner_.evaluate(*data_.validation, watcher.stop);
   if (!measured) return;
@@ -232,7 +233,7 @@ void Trainer::take_result(const Watcher& watcher, const FinishedSave& save) {
   }
   failed_saves_[save.name] = save.error;
   if (save.name == kBest && progress_.best_step == save.progress.best_step) {
-    // The best checkpoint is still the one before, so any evaluation that beats that one is saved.
+    // The best checkpoint on disk is still the previous one. So the next evaluation that beats it must be saved.
     std::tie(progress_.best_loss, progress_.best_step) = best_before_;
   }
   if (watcher.on_save_failed) watcher.on_save_failed({save.progress, place, save.error});

@@ -211,6 +211,25 @@ TEST(Picture, partsAreTheModelAndEachDifferentBlock) {
   for (const Picture& part : parts) EXPECT_NE(part.svg.find(" viewBox=\""), std::string::npos);
 }
 
+TEST(Picture, inCharactersHasTheSameBoxes) {
+  for (const std::string& name : preset_names()) {
+    const std::string text = draw_text(preset(name), name);
+    EXPECT_EQ(text.find(name + "\n"), 0U);
+    EXPECT_NE(text.find("block A: "), std::string::npos) << text;
+    EXPECT_NE(text.find("tokens"), std::string::npos) << text;
+    EXPECT_NE(text.find("▲"), std::string::npos) << text;
+  }
+  const std::string text = draw_text(preset("llama-tiny"), "llama-tiny");
+  for (const char* part :
+       {"│             gated feed-forward              │", "RMS norm", "⊕", "block A: serial, pre"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+  // Two sublayers, two residual additions, each reached from the left and from below.
+  size_t additions = 0;
+  for (size_t at = text.find("▶⊕"); at != std::string::npos; at = text.find("▶⊕", at + 1)) ++additions;
+  EXPECT_EQ(additions, 2U) << text;
+}
+
 TEST(Schema, theDocumentationIsCurrent) {
   std::ifstream file(std::string(LAMINA_SOURCE_DIR) + "/docs/reference/architecture-file.md");
   std::ostringstream text;

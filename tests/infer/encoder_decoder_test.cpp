@@ -1,4 +1,4 @@
-// Generation with encoder–decoders: the answers of goldens, beam search, the cache, what is refused.
+// Generation with encoder–decoders: answers of goldens, beam search, the KV cache, refused options.
 #include <gtest/gtest.h>
 
 #include <algorithm>

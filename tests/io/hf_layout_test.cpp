@@ -1,4 +1,4 @@
-// Where each family keeps the rows of joined tensors, spelled out from what its reader in transformers does with them.
+// Row layouts of packed tensors in each family, written out from how transformers reads them.
 #include <gtest/gtest.h>
 
 #include "support/hf_folder.h"

@@ -1,4 +1,4 @@
-// Sharded checkpoints as files: what is read back, and what damaged or hostile manifests and pieces say.
+// Sharded checkpoints as files: reading them back, and errors of damaged or hostile manifests and pieces.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -76,6 +76,13 @@ TEST(Advise, FitsIntoTheMemory) {
   EXPECT_GT(advise({.memory = 8e9, .generate = true}).plan.parameters.total, 2 * training);
 }
 
+TEST(Advise, TranslatesWhatThePlanFound) {
+  const std::string text = to_text(advise({.parameters = 1e7, .first = "balanced", .language = Language::zh}));
+  const std::string looks = text.substr(text.find("不寻常之处"));
+  EXPECT_NE(looks.find("4096 个词元；"), std::string::npos) << looks;
+  EXPECT_NE(looks.find("激活函数：不带门控的前馈层；"), std::string::npos) << looks;
+}
+
 TEST(Advise, LooksAtTheData) {
   const Recommendation sized = advise({.data = 1e9});
   EXPECT_LE(static_cast<double>(sized.plan.parameters.total), 1e9 / 5);

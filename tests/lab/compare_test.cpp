@@ -1,4 +1,4 @@
-// Whole studies of tiny models: repeated, interrupted, with what cannot be, and with what must be found.
+// Whole studies of tiny models: repeated, interrupted, with invalid settings, and with differences that must be found.
 #include "lamina/lab/run/run_study.h"
 
 #include <gtest/gtest.h>

@@ -82,6 +82,36 @@ TEST(Draw, RendersEveryKindAsSvgAndText) {
     EXPECT_GT(drawing_text(drawing, false).size(), 60u);
   }
   EXPECT_NE(drawing_text(draw_alibi(4, 0, 4), false).find("-0.75"), std::string::npos);
+  // Axes have round numbers.
+  const std::string caps = drawing_text(draw_soft_caps({30}), false);
+  for (const char* tick : {"      20 ", "       0 ", "     -20 "}) {
+    EXPECT_NE(caps.find(tick), std::string::npos) << tick << "\n" << caps;
+  }
+}
+
+/// Widest text of an SVG file beyond its view, in characters of 6 pixels; 0 if all fit.
+double overhang(const std::string& svg) {
+  const auto number_after = [](const std::string& text, const std::string& key, size_t from) {
+    return std::stod(text.substr(text.find(key, from) + key.size()));
+  };
+  const double width = number_after(svg, "viewBox=\"0 0 ", 0);
+  double most = 0;
+  for (size_t at = svg.find("<text"); at != std::string::npos; at = svg.find("<text", at + 1)) {
+    const size_t begin = svg.find('>', at) + 1;
+    const std::string tag = svg.substr(at, begin - at);
+    if (tag.find("anchor=\"start\"") == std::string::npos || tag.find("rotate") != std::string::npos) continue;
+    const auto length = static_cast<double>(svg.find('<', begin) - begin);
+    most = std::max(most, number_after(svg, " x=\"", at) + 6 * length - width);
+  }
+  return most;
+}
+
+TEST(Draw, CaptionsStayInsideTheFigure) {
+  for (const Drawing& drawing : {draw_heads(8, 2), draw_tiles(arch::FullPattern{}, true, 2048, 128),
+                                 draw_rope(8, {1e4}, 9), draw_score_variance(8)}) {
+    const std::string svg = drawing_svg(drawing);
+    EXPECT_LE(overhang(svg), 0) << svg.substr(0, 200);
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "lamina/base/files.h"
 #include "lamina/data/synthetic.h"
 #include "lamina/lab/run/run_study.h"
+#include "lamina/lab/run/statistics.h"
 #include "support/temporary_folder.h"
 
 namespace lamina::lab {
@@ -21,6 +22,16 @@ class PlantedDefectTest : public ::testing::Test {
         read_study(R"({"mode": "ablate", "base_name": "base", "decode": false, "threads": 1, "jobs": 1, )" + rest + "}",
                    "power", changes);
     return run_study(study, {.folder = folder_ / "study", .command = "test", .watcher = {}, .preparing = {}});
+  }
+
+  /// Power of the test, at Holm's strictest level, if the true effect is the measured one.
+  static double power_of(const Results& results, size_t variant) {
+    std::vector<double> differences;
+    for (size_t i = 0; i < results.study.seeds.size(); ++i) {
+      differences.push_back(*results.variants[variant].runs[i].best_loss - *results.variants[0].runs[i].best_loss);
+    }
+    return paired_power(mean_of(differences) / *deviation_of(differences), differences.size(),
+                        kLevel / static_cast<double>(results.variants.size() - 1));
   }
 
   static const MetricSummary& loss_of(const Results& results, size_t variant) {
@@ -41,8 +52,10 @@ TEST_F(PlantedDefectTest, FindsAWrongRopeBaseAndAWrongEpsilonButNotAnotherWritin
                               {R"(data.task={"kind": "copy"})", "batch=16", "optimizer.lr=0.01"});
   EXPECT_EQ(loss_of(results, 1).mark, "worse");
   EXPECT_LT(*loss_of(results, 1).p, 0.01);
+  EXPECT_GE(power_of(results, 1), 0.9);
   EXPECT_EQ(loss_of(results, 2).mark, "worse");
   EXPECT_LT(*loss_of(results, 2).p, 0.01);
+  EXPECT_GE(power_of(results, 2), 0.9);
   EXPECT_EQ(loss_of(results, 3).mark, "no difference");
   EXPECT_NE(*loss_of(results, 3).difference, 0);  // rounding differs, so the equivalence test decides
   EXPECT_LT(*loss_of(results, 3).p_equivalence, 0.01);
@@ -57,6 +70,7 @@ TEST_F(PlantedDefectTest, FindsAMissingResidualScale) {
                               {"data.train=" + (folder_ / "play.txt"), "batch=8", "optimizer.lr=0.03"});
   EXPECT_EQ(loss_of(results, 1).mark, "worse");
   EXPECT_LT(*loss_of(results, 1).p, 0.05);
+  EXPECT_GE(power_of(results, 1), 0.9);
 }
 
 }  // namespace

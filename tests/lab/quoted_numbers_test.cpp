@@ -1,6 +1,6 @@
 // Numbers that pages and advice quote from studies equal the stored results. tests/golden/lab/quoted_numbers.json lists
-// the quotes: the page, its words, and for each number in them "STUDY VARIANT AGAINST METRIC KIND" ("-" for no result,
-// and for AGAINST the base).
+// the quotes: the page, its words, and the source of each number as "STUDY VARIANT AGAINST METRIC KIND". "-" means that
+// a number is no result; as AGAINST it means the base.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Reports from the made-up results of golden/lab. The page's own behaviour is tools/check-report's.
+// Reports from the made-up results of golden/lab. tools/check-report tests the page in a browser.
 #include "lamina/lab/report/report.h"
 
 #include <gtest/gtest.h>
@@ -179,6 +179,22 @@ TEST(Report, OlderVerdictsAreComputedAgain) {
       }
     }
   }
+}
+
+TEST(Report, ShowsTheBudgetAndSelectedSeeds) {
+  const auto results = [](const std::string& study) {
+    return read_text(std::string(LAMINA_SOURCE_DIR) + "/docs/studies/" + study + "/results.json");
+  };
+  const std::string fair = report_html(results("fair"), "fair");
+  EXPECT_NE(fair.find("1,200 updates, 19,660,800 tokens per run"), std::string::npos);
+  EXPECT_NE(fair.find("each variant, on other seeds"), std::string::npos);
+  const std::string headline = report_markdown(results("headline"), "headline");
+  EXPECT_NE(headline.find("Steps to target: both have it in 2 of 4 seeds | **cannot tell**"), std::string::npos)
+      << headline.substr(0, 3000);
+  // One trained model has no interval.
+  const std::string stretch = report_markdown(results("stretch"), "stretch");
+  EXPECT_EQ(stretch.find("**holds**"), std::string::npos);
+  EXPECT_EQ(stretch.find("**does not hold**"), std::string::npos);
 }
 
 TEST(Report, MarkdownTableHasARowForEachVariantAndNoHtmlOfTheirs) {

@@ -1,4 +1,4 @@
-// Summaries, marks and sentences from runs that were never run.
+// Summaries, marks and sentences computed from made-up runs.
 #include "lamina/lab/run/results.h"
 
 #include <gtest/gtest.h>
@@ -240,6 +240,43 @@ TEST(ResultsTest, ATargetIsReachedOrNot) {
   EXPECT_TRUE(json["variants"][1]["runs"][1]["steps_to_target"].is_null());
   EXPECT_EQ(json["base"], "v0");
   EXPECT_NE(report_text(results_json(results), "x").find("v1"), std::string::npos);
+}
+
+// Comparing only the seeds that reach the target would favour a variant that rarely does.
+TEST(ResultsTest, RunsThatNeverReachTheTargetGetNoVerdict) {
+  Results results = results_of({{2.0, 2.1, 2.2, 2.2}, {1.6, 1.7, 1.8, 2.4}});
+  for (RunResult& run : results.variants[0].runs) {
+    const auto shift = 10 * static_cast<double>(run.seed);
+    run.evaluation_step = {400 + shift, 500 + shift};
+  }
+  Claim claim;
+  claim.text = "v1 needs half the updates";
+  claim.variant = "v1";
+  claim.metric = "steps_to_target";
+  claim.from = 0.5;
+  results.study.claims = {claim};
+  summarise(results);
+  const MetricSummary& steps = results.variants[1].summary.at("steps_to_target");
+  EXPECT_EQ(steps.runs, 3u);
+  EXPECT_EQ(steps.mark, "cannot tell");
+  EXPECT_FALSE(steps.p);
+  EXPECT_FALSE(steps.difference);
+  EXPECT_EQ(results.findings.back().verdict, "cannot tell");
+  EXPECT_NE(results.findings.back().text.find("only 3 of 4 seeds have steps to the target in both"), std::string::npos)
+      << results.findings.back().text;
+  // Once every run reaches it, they are compared.
+  results.variants[1].runs[3] = run_of(4, 1.9);
+  summarise(results);
+  EXPECT_EQ(results.variants[1].summary.at("steps_to_target").mark, "better");
+  EXPECT_EQ(results.findings.back().verdict, "at our size: holds");
+}
+
+TEST(ResultsTest, SeedsNeededAllowForTheCorrection) {
+  const std::vector<double> base = {2.0, 2.2, 2.4, 2.1, 2.3};
+  const std::vector<double> other = {2.02, 2.19, 2.44, 2.08, 2.31};
+  const size_t one = *loss_of(results_of({base, other}), 1).seeds_needed;
+  const size_t three = *loss_of(results_of({base, other, other, other}), 1).seeds_needed;
+  EXPECT_GT(three, one + one / 5);
 }
 
 TEST(SweepTest, TheHighestStableRateIsBelowTheFirstThatIsNot) {

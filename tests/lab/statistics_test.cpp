@@ -1,4 +1,4 @@
-// Against closed forms and tables.
+// Statistics against closed forms and published tables.
 #include "lamina/lab/run/statistics.h"
 
 #include <gtest/gtest.h>
@@ -65,6 +65,7 @@ TEST(EquivalenceTest, IsTheLargerOfTwoOneSidedTests) {
   }
   EXPECT_GT(*equivalence_p(differences, 0.005), 0.5);  // the mean itself lies outside
   EXPECT_LT(*equivalence_p(differences, 0.5), 0.01);
+  EXPECT_NEAR(*equivalence_p(std::vector<double>{0.002, -0.001, 0.004, -0.002, 0.001}, 0.011), 3.353153e-4, 1e-9);
   EXPECT_FALSE(equivalence_p(std::vector<double>{0.1}, 1.0));
   EXPECT_EQ(*equivalence_p(std::vector<double>{0, 0}, 0.1), 0.0);
   EXPECT_EQ(*equivalence_p(std::vector<double>{0.5, 0.5}, 0.1), 1.0);
@@ -78,6 +79,11 @@ TEST(PowerTest, AgreesWithPublishedTables) {
   EXPECT_EQ(*pairs_needed(0.2), 199u);
   EXPECT_EQ(*pairs_needed(0.8), 15u);
   EXPECT_EQ(*pairs_needed(0.5, 0.9), 44u);
+  // At other levels, from the series of the noncentral t distribution (AS 243).
+  EXPECT_NEAR(paired_power(0.5, 50, 0.01), 0.799337, 1e-5);
+  EXPECT_NEAR(paired_power(2, 5, 0.0125), 0.606280, 1e-5);
+  EXPECT_EQ(*pairs_needed(0.5, 0.8, 0.01), 51u);
+  EXPECT_EQ(*pairs_needed(0.005 / 0.006, 0.8, 0.05 / 4), 20u);
 }
 
 TEST(PowerTest, IsTheLevelWithoutAnEffectAndGrowsWithPairs) {
@@ -87,6 +93,7 @@ TEST(PowerTest, IsTheLevelWithoutAnEffectAndGrowsWithPairs) {
     EXPECT_GT(paired_power(1, pairs), last);
     last = paired_power(1, pairs);
     EXPECT_NEAR(paired_power(*detectable_effect(pairs), pairs), 0.8, 1e-6) << pairs;
+    EXPECT_NEAR(paired_power(*detectable_effect(pairs, 0.9, 0.01), pairs, 0.01), 0.9, 1e-6) << pairs;
   }
   EXPECT_FALSE(pairs_needed(0));
   EXPECT_FALSE(pairs_needed(1e-4));

@@ -154,10 +154,10 @@ TEST_F(StretchStudy, TrainsMeasuresAndResumes) {
   EXPECT_EQ(json["variants"][1]["name"], "pi");
   EXPECT_EQ(json["variants"][1]["runs"].size(), 0U);
   EXPECT_EQ(json["variants"][1]["architecture"]["position"]["scaling"]["kind"], "linear");
-  // The claim is about 2048 tokens of training.
+  // One trained model has no interval.
   for (const auto& finding : json["findings"]) {
     if (finding["verdict"].is_null()) continue;
-    EXPECT_TRUE(finding["verdict"].get<std::string>().starts_with("at our size: ")) << finding;
+    EXPECT_EQ(finding["verdict"], "cannot tell") << finding;
   }
   EXPECT_NE(report_text(json.dump(), "x").find("learned positions end at 8"), std::string::npos);
 }

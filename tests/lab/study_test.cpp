@@ -179,16 +179,16 @@ TEST(StudyTest, ResultsInTheDocumentationAreReadable) {
 }
 
 TEST(StudyTest, TheDocumentationListsEveryKey) {
-  const std::string docs = read_text(std::string(LAMINA_SOURCE_DIR) + "/docs/guides/lab.md");
+  const std::string docs = read_text(std::string(LAMINA_SOURCE_DIR) + "/docs/reference/study-file.md");
   EXPECT_NE(docs.find(study_markdown()), std::string::npos)
-      << "put what `lamina compare --fields` prints at the end of docs/guides/lab.md";
+      << "docs/reference/study-file.md is out of date; run `make docs`";
 }
 
 TEST(SwitchesTest, EachBuildsAndChangesSomething) {
   for (const char* name : {"llama-tiny", "gpt2-tiny"}) {
     const arch::ArchSpec base = arch::load_preset(name);
     const std::vector<Variant> all = all_switch_variants(base);
-    EXPECT_GT(all.size(), 25u);
+    EXPECT_GT(all.size(), 45u) << name;
     for (const Variant& variant : all) {
       EXPECT_EQ(error_of([&] { arch::resolve(arch::with_overrides(base, variant.set)); }), "")
           << name << ": " << variant.name;

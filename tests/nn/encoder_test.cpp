@@ -1,5 +1,5 @@
-// Models that are not causal, and models with an encoder and a decoder. tests/golden/hf holds their values from another
-// implementation; here are the properties that must hold for any weights.
+// Models that are not causal, and models with an encoder and a decoder: properties that must hold for any weights. The
+// goldens in tests/golden/hf compare their values with transformers.
 #include <gtest/gtest.h>
 
 #include "lamina/autograd/tape.h"

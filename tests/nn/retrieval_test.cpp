@@ -1,4 +1,4 @@
-// Models with retrieval: against an oracle in plain loops, and the properties that must hold for any weights.
+// Models with retrieval: against an oracle in plain loops, and properties for any weights.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -1,4 +1,4 @@
-// Forcing kernels. On a GPU the operators' cases run every kernel (op_checks.cpp); here the mechanism itself.
+// The mechanism that forces a kernel. On a GPU the operators' cases run every kernel (op_checks.cpp).
 #include "lamina/ops/kernel_dispatch.h"
 
 #include <gtest/gtest.h>

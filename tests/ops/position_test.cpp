@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <complex>
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/elementwise/concat.h"
@@ -75,6 +76,41 @@ TEST(T5, TheTableHoldsTheBuckets) {
   const auto table = ops::t5_bucket_table(50, {}, Device::cpu(1)).to_vector<int64_t>();
   ASSERT_EQ(table.size(), 99U);
   for (int64_t r = -49; r < 50; ++r) EXPECT_EQ(table[static_cast<size_t>(r + 49)], ops::t5_bucket(r));
+}
+
+// A second oracle: a pair (a, b) of a head at position m is the complex number a + ib, times e^(imθ).
+TEST(Rotary, MultipliesPairsByUnitComplexNumbers) {
+  using Complex = std::complex<double>;
+  constexpr int64_t kSeq = 9;
+  constexpr int64_t kPairs = 4;
+  std::vector<double> x;
+  for (int64_t i = 0; i < kSeq * 2 * kPairs; ++i) x.push_back(std::sin(3.7 * static_cast<double>(i) + 0.2));
+  const ops::RotaryTables tables = ops::rotary_tables(kSeq, 2 * kPairs, {}, Device::cpu(1));
+  const std::vector<double> angles = ops::rotary_frequencies(2 * kPairs, 10000.0);
+  for (const auto pairing : {ops::RotaryPairing::interleaved, ops::RotaryPairing::half_split}) {
+    const Tensor input = Tensor::from(x, {1, kSeq, 1, 2 * kPairs}, Device::cpu(1));
+    const auto y = ops::rotary(input, tables.cos, tables.sin, {.pairing = pairing}).to_vector<double>();
+    const auto pair = [&](const std::vector<double>& of, int64_t position, int64_t i) {
+      const bool adjacent = pairing == ops::RotaryPairing::interleaved;
+      const auto at = static_cast<size_t>(position * 2 * kPairs + (adjacent ? 2 * i : i));
+      return Complex(of[at], of[at + (adjacent ? 1 : kPairs)]);
+    };
+    for (int64_t m = 0; m < kSeq; ++m) {
+      for (int64_t i = 0; i < kPairs; ++i) {
+        const double angle = static_cast<double>(m) * angles[static_cast<size_t>(i)];
+        EXPECT_LT(std::abs(pair(y, m, i) - pair(x, m, i) * std::polar(1.0, angle)), 1e-6) << m << " " << i;
+      }
+      // Re(q e^(imθ) · conj(k e^(inθ))) = Re(q conj(k) e^(i(m−n)θ)), with the query at 0 in the place of k.
+      Complex score;
+      Complex expected;
+      for (int64_t i = 0; i < kPairs; ++i) {
+        const double angle = static_cast<double>(m) * angles[static_cast<size_t>(i)];
+        score += pair(y, m, i) * std::conj(pair(y, 0, i));
+        expected += pair(x, m, i) * std::conj(pair(x, 0, i)) * std::polar(1.0, angle);
+      }
+      EXPECT_NEAR(score.real(), expected.real(), 1e-5) << m;
+    }
+  }
 }
 
 TEST(Sinusoidal, IsTheFormula) {

@@ -1,4 +1,4 @@
-// Data parallel and ZeRO against one process: gradients in f64, weights after five updates, bits of ordered sums.
+// Data parallel and ZeRO against one process: gradients in f64, weights after five updates, bit-identical ordered sums.
 #include "lamina/comm/fake.h"
 #include "lamina/train/parameter_groups.h"
 #include "parallel/parallel_support.h"

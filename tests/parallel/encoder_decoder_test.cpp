@@ -1,5 +1,5 @@
 // Encoder–decoders with data parallel ranks and ZeRO against one device: loss, norm and every named gradient in f64,
-// five updates, bits of ordered sums, rehearsals.
+// five updates, bit-identical ordered sums, rehearsals.
 #include "lamina/comm/fake.h"
 #include "parallel/first_update.h"
 #include "parallel/run_support.h"

@@ -1,4 +1,4 @@
-// The layout of a recipe: rules, rows of every rank, buckets and pieces; hooks of leaves.
+// The layout of a recipe: rules, rows of every rank, buckets and pieces, leaf hooks.
 #include "lamina/autograd/leaf_hook.h"
 #include "lamina/ops/elementwise/elementwise.h"
 #include "lamina/train/shard_plan.h"

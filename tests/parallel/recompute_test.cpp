@@ -1,4 +1,4 @@
-// Selective recomputation: the bits of a run without it on one device and on ranks, and less memory.
+// Selective recomputation: bit-identical to a run without it, on one device and on ranks, with less memory.
 #include <set>
 
 #include "lamina/arch/presets.h"

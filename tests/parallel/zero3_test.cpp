@@ -1,6 +1,6 @@
 // ZeRO-3 against one device: loss, norm and every named gradient in f64, five updates, random architectures and
-// layouts, memory of a rank, traffic, released memory of tensors. Bits, evaluation and checkpoints of ZeRO-3 are tested
-// with those of ZeRO-1 and 2.
+// layouts, memory of a rank, traffic, released memory of tensors. data_parallel_test and sharded_checkpoint_test cover
+// its bit-identity, evaluation and checkpoints.
 #include "lamina/arch/resolve.h"
 #include "lamina/autograd/tape.h"
 #include "lamina/comm/fake.h"

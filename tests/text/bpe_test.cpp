@@ -1,4 +1,4 @@
-// Merging against a plain restatement of the rule, what must hold for any bytes, and what files may say.
+// BPE merging against a plain implementation of the rule, invariants for any bytes, and errors of malformed files.
 #include <gtest/gtest.h>
 
 #include <filesystem>

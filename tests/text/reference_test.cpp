@@ -1,6 +1,6 @@
 // Agreement with other implementations: tests/golden/tokenizers has texts and the ids that they give
 // (tools/peers/make_tokenizer_vectors.js, make_sentencepiece_vectors.py). Vocabularies of known models are not part of
-// the repository: tools/fetch-tokenizers brings them, and their tests are skipped until then.
+// the repository: tools/fetch-tokenizers downloads them; without them their tests are skipped.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Tokenizers of bytes and characters: what they are, and that their files bring them back.
+// Tokenizers of bytes and characters: ids, and files that are read back unchanged.
 #include "lamina/text/simple.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The hand-written scanners against the regular expressions they stand for, and what splitting does with odd bytes.
+// The hand-written scanners against the regular expressions that they replace, and splitting of invalid UTF-8.
 #include "lamina/text/split.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// WordPiece and Unigram: ids of other libraries (tests/golden/tokenizers), rules of the algorithms, training.
+// WordPiece and Unigram: the same ids as other libraries (tests/golden/tokenizers), rules of the algorithms, training.
 #include <gtest/gtest.h>
 
 #include <algorithm>

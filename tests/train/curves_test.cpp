@@ -1,4 +1,4 @@
-// The training loop against PyTorch's: tools/peers/make_training_curves.py made the files.
+// The training loop against PyTorch's; tools/peers/make_training_curves.py writes the golden files.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -1,4 +1,4 @@
-// Checkpoints written beside training: what a failed save leaves, and the memory of the copy.
+// Checkpoints written while training continues: state after a failed save, and memory of the copy.
 #include <sys/resource.h>
 
 #include <csignal>

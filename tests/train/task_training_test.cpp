@@ -1,4 +1,4 @@
-// Synthetic tasks as what a run learns: evaluation, logs, resuming, and what is refused.
+// Training on synthetic tasks: evaluation, logs, resuming, and refused settings.
 #include <gtest/gtest.h>
 
 #include <cmath>

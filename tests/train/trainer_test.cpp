@@ -1,4 +1,4 @@
-// Runs in folders: resuming, and what goes wrong with files.
+// Runs in folders: resuming, and errors of missing, damaged and foreign files.
 #include "lamina/training.h"
 
 #include <gtest/gtest.h>

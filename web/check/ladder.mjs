@@ -18,6 +18,9 @@ const brokenWords = (page) => page.evaluate(() => {
   return broken;
 });
 
+// The hint follows a ResizeObserver, which may need a frame.
+const appears = (locator) => locator.waitFor({state: "visible", timeout: 3000}).then(() => true, () => false);
+
 const visibleColumns = (page) => page.locator("#variants thead th:visible").allInnerTexts();
 
 const checkColumns = async (page, expect) => {
@@ -29,7 +32,7 @@ const checkColumns = async (page, expect) => {
   expect(!await page.locator("#results .scroll-hint").isVisible(), "a table that fits has a hint to scroll");
   await page.locator("#columns").click();
   expect((await visibleColumns(page)).length >= 12, "the button does not show the other columns");
-  expect(await page.locator("#results .scroll-hint").isVisible(), "a table that is too wide has no hint to scroll");
+  expect(await appears(page.locator("#results .scroll-hint")), "a table that is too wide has no hint to scroll");
   await page.locator("#results .scroll").evaluate((scroll) => scroll.scrollTo(1e5, 0));
   await page.locator("#results .scroll-hint").waitFor({state: "hidden", timeout: 5000})
     .catch(() => expect(false, "the hint to scroll stays at the end of the table"));
@@ -92,7 +95,7 @@ const checkDiagrams = async (light, dark, expect) => {
 const checkNarrow = async (page, expect) => {
   const broken = await brokenWords(page);
   expect(broken.length === 0, `on a screen of 400 pixels words are broken: ${broken.slice(0, 8).join(", ")}`);
-  expect(await page.locator("#results .scroll-hint").isVisible(), "on a screen of 400 pixels the table has no hint to scroll");
+  expect(await appears(page.locator("#results .scroll-hint")), "on a screen of 400 pixels the table has no hint to scroll");
   const scales = await page.locator("#blocks details[open] .parts img").evaluateAll((all) =>
     all.map((image) => image.getBoundingClientRect().width / image.naturalWidth));
   expect(scales.every((scale) => scale > 0.8), `on a screen of 400 pixels block diagrams shrink to ${scales.join(", ")}`);

@@ -139,9 +139,9 @@ const checkProbabilities = async (page) => {
 const checkShare = async (page) => {
   const text = await bodyOf(page);
   await lastAnswer(page).getByRole("button", {name: "Copy share link"}).click();
-  await page.waitForSelector(".notice.shown");
-  const link = await page.evaluate(() => navigator.clipboard.readText());
-  const hash = new URL(link).hash;
+  const clipboard = () => page.evaluate(() => navigator.clipboard.readText());
+  expect(await soon(async () => (await clipboard()).includes("#share=")), `no share link is copied: ${await clipboard()}`);
+  const hash = new URL(await clipboard()).hash;
   const reader = await browser.newContext({viewport: {width: 1100, height: 800}});
   const opened = await open("share", {hash, from: reader});
   await opened.waitForSelector(".verdict", {timeout: 20000});

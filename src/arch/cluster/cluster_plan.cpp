@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kPrefixes[] = {"layout.", "training.", "cluster."};
 
-/// The assignments with this prefix, without it.
+/// The assignments that begin with this prefix, with the prefix removed.
 std::vector<std::string> with_prefix(const std::vector<std::string>& assignments, const std::string& prefix) {
   std::vector<std::string> found;
   for (const std::string& assignment : assignments) {
@@ -21,7 +21,8 @@ std::vector<std::string> with_prefix(const std::vector<std::string>& assignments
   return found;
 }
 
-/// About 4 million tokens per step, as a multiple of the devices if that many sequences are needed.
+/// Number of sequences in a batch of about 4 million tokens. If that is at least one per device, it is rounded up to a
+/// multiple of the devices.
 int64_t usual_batch(int64_t length, int64_t devices) {
   const int64_t sequences = std::max<int64_t>(1, (int64_t{4} << 20) / length);
   return devices > sequences ? sequences : (sequences + devices - 1) / devices * devices;
@@ -64,7 +65,7 @@ std::string memory_lines(const StepEstimate& best) {
   return text;
 }
 
-/// Parts of a step with their names, in the order of the text, the JSON and the picture.
+/// Parts of a step with their names, in the order used by the text, the JSON and the picture.
 std::vector<std::pair<const char*, double>> named_parts(const StepSeconds& s) {
   return {{"matrix products", s.passes.products},
           {"attention and scans", s.passes.mixing},

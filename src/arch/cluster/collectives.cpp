@@ -7,7 +7,7 @@ namespace lamina::arch {
 namespace {
 
 struct RingCost {
-  double hop = 0;        ///< seconds
+  double hop = 0;        ///< seconds per hop
   double bandwidth = 0;  ///< bytes/s
 };
 
@@ -16,7 +16,7 @@ RingCost ring_cost(const Cluster& cluster, DeviceGroup group) {
   if (group.per_node >= group.size) return {cluster.node.latency, inside};
   const double links = std::min(group.per_node, static_cast<double>(cluster.network.rails));
   const double outside = cluster.network.bandwidth * cluster.network.efficiency * links;
-  // One of per_node consecutive hops leaves the node.
+  // The latency of a hop, averaged: one of per_node consecutive hops leaves the node.
   const double hop =
       ((group.per_node - 1) * cluster.node.latency + cluster.network.latency) / std::max(1.0, group.per_node);
   return {hop, group.per_node > 1 ? std::min(inside, outside) : outside};

@@ -7,7 +7,7 @@
 namespace lamina::arch {
 namespace {
 
-/// Everything the parts of a layer's cost have in common.
+/// Values that all parts of a layer's cost depend on.
 struct LayerContext {
   const Cluster& cluster;
   const ModelShape& model;
@@ -15,9 +15,9 @@ struct LayerContext {
   const TrainingSetup& setup;
   const Layout& layout;
   double tp;
-  double tokens;  ///< of the micro-batch on one device
+  double tokens;  ///< tokens of the micro-batch on one device
   double rows;    ///< tokens of the residual stream on one device
-  double bytes;   ///< of a number
+  double bytes;   ///< bytes per weight or activation
 };
 
 struct LocalProduct {
@@ -31,7 +31,7 @@ LocalProduct local_product(const ProductShape& product, double tp) {
   return {product.split == Split::none ? product.out + product.kv_out : product.out / tp + kv, product.in};
 }
 
-/// Forward: x·W. Backward: dy·Wᵀ and xᵀ·dy.
+/// Matrix products. Forward: x·W. Backward: dy·Wᵀ and xᵀ·dy.
 void add_products(const LayerContext& c, LayerCost& cost) {
   for (const ProductShape& product : c.layer.products) {
     const auto [out, in] = local_product(product, c.tp);
@@ -48,7 +48,7 @@ void add_products(const LayerContext& c, LayerCost& cost) {
   }
 }
 
-/// Attention whose scores go through memory: two products, softmax and dropout over length × length.
+/// Attention whose scores are stored in memory: two products, and softmax and dropout over length × length.
 void add_stored_attention(const LayerContext& c, LayerCost& cost) {
   const double length = c.model.length;
   const double batch = c.tokens / length * c.layer.heads / c.tp;
@@ -59,29 +59,29 @@ void add_stored_attention(const LayerContext& c, LayerCost& cost) {
   const double dropout = c.setup.dropout ? memory_seconds(c.cluster, scores * (2 * c.bytes + mask)) : 0;
   cost.forward.mixing += products + memory_seconds(c.cluster, scores * 2 * c.bytes) + dropout;
   cost.backward.mixing += 2 * products + memory_seconds(c.cluster, scores * 3 * c.bytes) + dropout;
-  // Softmax output; with dropout also its mask and output.
+  // Stored for backward: the softmax output; with dropout also its mask and output.
   cost.activations.scores += scores * (c.setup.dropout ? 2 * c.bytes + mask : c.bytes);
 }
 
-/// Fused attention, or a state space scan.
+/// Fused attention (scores are not stored), or a state space scan.
 void add_fused_mixing(const LayerContext& c, LayerCost& cost) {
   const double flops = c.tokens * c.layer.mixing / c.tp;
   const double peak = peak_flops(c.cluster, c.setup);
   if (c.layer.heads > 0) {
-    // Backward computes the scores again: five products instead of two (arXiv:2307.08691).
+    // Backward recomputes the scores: five products instead of two (arXiv:2307.08691).
     cost.forward.mixing += flops / (peak * c.cluster.efficiency.attention_forward) + c.cluster.efficiency.launch;
     cost.backward.mixing +=
         2.5 * flops / (peak * c.cluster.efficiency.attention_backward) + c.cluster.efficiency.launch;
     cost.activations.other += 4 * c.tokens * c.layer.heads / c.tp;  // log-sum-exp of each row
     return;
   }
-  // Scans are limited by memory: input, gate, step and output of every channel.
+  // Memory bandwidth limits scans: they read input, gate and step and write the output of every channel.
   const double channels = c.tokens * c.layer.ssm_width / c.tp;
   cost.forward.mixing += memory_seconds(c.cluster, 4 * c.bytes * channels);
   cost.backward.mixing += memory_seconds(c.cluster, 8 * c.bytes * channels);
 }
 
-/// Ring of context parallelism: keys and values go round once in forward, they and their gradients in backward.
+/// Context parallelism with a ring: keys and values pass round it once in forward; with their gradients in backward.
 void add_context(const LayerContext& c, LayerCost& cost) {
   if (c.layout.cp <= 1 || c.layer.heads == 0) return;
   const auto cp = static_cast<double>(c.layout.cp);
@@ -91,7 +91,7 @@ void add_context(const LayerContext& c, LayerCost& cost) {
   const auto exposed = [&](double seconds, double beside) {
     return c.setup.overlap ? std::max(0.0, seconds - beside) : seconds;
   };
-  // Every further step of the ring adds its part to the output (f32, read and write), in backward to dq.
+  // Every further ring step adds its part to the output (or to dq in backward): reads and writes f32.
   const double merged = (cp - 1) * memory_seconds(c.cluster, 8 * c.tokens * c.layer.heads * c.layer.v_dim / c.tp);
   cost.forward.context += exposed(forward, cost.forward.mixing);
   cost.backward.context += exposed(2 * forward, cost.backward.mixing);
@@ -112,18 +112,18 @@ void add_tensor_parallel(const LayerContext& c, LayerCost& cost) {
   const double gather = c.layer.sublayers * all_gather_seconds(c.cluster, group, bytes);
   const double scatter = c.layer.sublayers * reduce_scatter_seconds(c.cluster, group, bytes);
   cost.forward.tensor += gather + scatter;
-  // The input is gathered once more for the gradient of the weights.
+  // Backward gathers the input once more, for the weight gradients.
   cost.backward.tensor += 2 * gather + scatter;
 }
 
-/// Tokens go to their experts and back, in both directions.
+/// Expert parallelism: tokens are sent to their experts and back, in forward and in backward.
 void add_exchange(const LayerContext& c, LayerCost& cost) {
   if (c.layer.experts == 0) return;
   const double bytes = c.bytes * c.tokens * c.layer.top_k * c.model.d_model;
-  cost.forward.memory += memory_seconds(c.cluster, 4 * bytes);  // sort by expert and back: read, write
+  cost.forward.memory += memory_seconds(c.cluster, 4 * bytes);  // sorting by expert and back: read and write
   cost.backward.memory += memory_seconds(c.cluster, 4 * bytes);
   const DeviceGroup group = group_with_stride(c.cluster, static_cast<double>(c.layout.ep), c.tp);
-  // Under sequence parallelism each device exchanges its own rows.
+  // With sequence parallelism, each device exchanges its own rows.
   const double own = c.layout.sequence ? bytes / c.tp : bytes;
   const double both_ways = 2 * all_to_all_seconds(c.cluster, group, own);
   cost.forward.exchange += both_ways;
@@ -140,7 +140,7 @@ void add_memory_bound(const LayerContext& c, LayerCost& cost) {
   const double inner = c.tokens * c.layer.ffn_width / c.tp;
   const double gates = c.layer.gated ? 1 : 0;
   const double ffn = c.layer.ffn_width > 0 ? 1 : 0;
-  // With sequence parallelism the gathered input of a sublayer is stored, not the norm's output.
+  // With sequence parallelism, a sublayer's gathered input is stored instead of the norm's output.
   cost.light += kernels(c.layout.sequence ? 0 : c.layer.norms, 2 * b * stream) + kernels(ffn, (2 + gates) * b * inner);
   const double rotated = c.layer.rotates ? c.tokens * c.layer.qk_dim * (c.layer.heads + c.layer.kv_heads) / c.tp : 0;
   cost.forward.memory += kernels(c.layer.norms, 2 * b * stream) +               // read, write
@@ -152,7 +152,8 @@ void add_memory_bound(const LayerContext& c, LayerCost& cost) {
                           kernels(ffn, (3 + 2 * gates) * b * inner) + kernels(rotated > 0 ? 1 : 0, 2 * b * rotated);
 }
 
-/// As arXiv:2205.05198, section 4, for any widths: inputs of products, of norms and of activations, and dropout masks.
+/// Activations kept for backward, as in arXiv:2205.05198, section 4, for any widths: inputs of products, norms and
+/// activations, and dropout masks.
 void add_activations(const LayerContext& c, LayerCost& cost) {
   const LayerShape& layer = c.layer;
   const double b = c.bytes;
@@ -160,7 +161,7 @@ void add_activations(const LayerContext& c, LayerCost& cost) {
   ActivationBytes& kept = cost.activations;
   const double stream = c.rows * c.model.d_model;
   kept.input = b * stream;
-  // Each norm keeps its input and, as the next product's input, its output; the first input is the layer's.
+  // Each norm keeps its input, and its output as the next product's input. The first norm's input is the layer's input.
   kept.other += stream * (layer.sublayers * mask + 2 * b * layer.norms) - (layer.norms > 0 ? kept.input : 0);
   double widths =
       layer.heads * (layer.qk_dim + layer.v_dim) + 4 * layer.ssm_width;  // q and the output projection's input

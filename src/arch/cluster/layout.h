@@ -8,7 +8,7 @@
 
 namespace lamina::arch {
 
-/// Which activations backward computes again instead of keeping them.
+/// Which activations backward recomputes instead of storing them.
 enum class Recompute : uint8_t { none, selective, full };
 constexpr auto names_of(Recompute) { return std::array<std::string_view, 3>{"none", "selective", "full"}; }
 
@@ -56,20 +56,20 @@ struct Layout {
 /// Type of weights and activations in a plan for a cluster.
 enum class SetupDtype : uint8_t { bf16, f16, f32 };
 constexpr auto names_of(SetupDtype) { return std::array<std::string_view, 3>{"bf16", "f16", "f32"}; }
-/// Type of accumulated and reduced gradients: f32, or that of the weights.
+/// Type in which gradients are accumulated and reduced: f32, or the type of the weights.
 enum class GradientDtype : uint8_t { f32, same };
 constexpr auto names_of(GradientDtype) { return std::array<std::string_view, 2>{"f32", "same"}; }
-/// Whether attention keeps the length × length scores (the usual way before FlashAttention, arXiv:2205.14135).
+/// Whether attention stores the length × length scores, as was usual before FlashAttention (arXiv:2205.14135).
 enum class AttentionKernel : uint8_t { fused, stored };
 constexpr auto names_of(AttentionKernel) { return std::array<std::string_view, 2>{"fused", "stored"}; }
-/// Whether the product that computes a weight's gradient also adds it to the accumulator.
+/// Whether the product that computes a weight's gradient also adds it to the accumulated gradient.
 enum class Accumulation : uint8_t { fused, separate };
 constexpr auto names_of(Accumulation) { return std::array<std::string_view, 2>{"fused", "separate"}; }
-/// Unit of weights that one collective of ZeRO-3 gathers.
+/// The weights that one collective of ZeRO-3 gathers.
 enum class GatherUnit : uint8_t { layer, weight };
 constexpr auto names_of(GatherUnit) { return std::array<std::string_view, 2>{"layer", "weight"}; }
 
-/// The training step to plan: its batch and properties of the software that change memory or time.
+/// The training step to plan: its batch, and software properties that affect memory or time.
 struct TrainingSetup {
   int64_t batch = 1;
   int64_t length = 2048;
@@ -97,14 +97,14 @@ struct TrainingSetup {
   double bytes() const { return dtype == SetupDtype::f32 ? 4 : 2; }  ///< Bytes of a weight or activation.
   /// Bytes of a gradient.
   double gradient_bytes() const { return gradients == GradientDtype::f32 ? 4 : bytes(); }
-  /// AdamW: two f32 moments, and f32 copies of weights in another type.
+  /// Bytes of AdamW state per weight: two f32 moments, and an f32 copy of a weight in another type.
   double optimizer_bytes() const { return dtype == SetupDtype::f32 ? 8 : 12; }
 };
 
 const SchemaNode& layout_schema();  ///< The schema of a layout.
 const SchemaNode& setup_schema();   ///< The schema of a training setup.
 
-/// "dp 8 · tp 4 · pp 2 · zero 1": the sizes above 1 and what else is switched on.
+/// For example "dp 8 · tp 4 · pp 2 · zero 1": the sizes above 1, and everything else that is switched on.
 std::string to_text(const Layout& layout);
 
 }  // namespace lamina::arch

@@ -8,8 +8,8 @@ namespace {
 
 bool divides(int64_t divisor, double number) { return std::fmod(number, static_cast<double>(divisor)) == 0; }
 
-/// Rules about one kind of layer. note(path, message, hint): `message` returns the text, so that it costs nothing if
-/// nobody reads it.
+/// Rules about one kind of layer. Calls note(path, message, hint) for each violation. `message` is a function that
+/// returns the text, so that it costs nothing if nobody reads it.
 template <class Note>
 void check_layer(const LayerShape& layer, const Layout& layout, const Note& note) {
   if (layer.heads > 0 && !divides(layout.tp, layer.heads)) {
@@ -60,7 +60,8 @@ void check_batch(const TrainingSetup& setup, const Layout& layout, const Note& n
         },
         "the interleaved schedule works in groups of pp micro-batches");
   }
-  const int64_t pieces = layout.cp > 1 ? 2 * layout.cp : 1;  // zigzag: two pieces per device balance a causal mask
+  // Zigzag division: two pieces per device balance a causal mask.
+  const int64_t pieces = layout.cp > 1 ? 2 * layout.cp : 1;
   if (setup.length % pieces != 0) {
     note(
         "cp", [&] { return str("length ", setup.length, " is not a multiple of 2 · cp = ", pieces); },

@@ -12,7 +12,7 @@ struct Part {
   double seconds;
 };
 
-/// Parts of the step, the largest first.
+/// Parts of the step, largest first.
 std::vector<Part> parts_of(const StepEstimate& estimate) {
   const StepSeconds& s = estimate.seconds;
   std::vector<Part> parts{

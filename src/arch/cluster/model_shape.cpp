@@ -17,10 +17,10 @@ bool one_of(const std::string& name, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [&](const char* known) { return name == known; });
 }
 
-/// "mixer.q.weight" → "mixer.q".
+/// The projection of a weight: "mixer.q.weight" → "mixer.q".
 std::string projection_of(const std::string& weight) { return weight.substr(0, weight.rfind('.')); }
 
-/// Projections of the same input share a product.
+/// Name of the product that computes a projection. Projections of the same input share a product.
 std::string packed_name(const std::string& projection) {
   if (one_of(projection, {"mixer.q", "mixer.k", "mixer.v"})) return "mixer.qkv";
   const size_t dot = projection.rfind('.');
@@ -37,7 +37,7 @@ ProductShape::Split split_of(const std::string& projection) {
 }
 
 void add_weights(const std::vector<Weight>& weights, double kv_heads, LayerShape& shape) {
-  std::map<std::pair<std::string, double>, size_t> products;  // by name and width of the input
+  std::map<std::pair<std::string, double>, size_t> products;  // (product, width of its input) → index
   std::map<std::string, int> tensors;
   for (const Weight& weight : weights) {
     const std::string projection = projection_of(weight.name);
@@ -51,7 +51,7 @@ void add_weights(const std::vector<Weight>& weights, double kv_heads, LayerShape
     }
     const auto in = static_cast<double>(weight.shape.back());
     const bool expert = weight.name.starts_with("ffn.experts.");
-    // Diagonal blocks are one product with as many outputs as all of them have.
+    // A block-diagonal weight is one product with the outputs of all blocks.
     const double blocks = weight.shape.size() == 3 && !expert ? static_cast<double>(weight.shape[0]) : 1;
     const double out = blocks * static_cast<double>(weight.shape[weight.shape.size() - 2]);
     const auto [found, fresh] = products.emplace(std::pair(packed_name(projection), in), shape.products.size());
@@ -75,7 +75,7 @@ void add_mixer(const Attention& a, LayerShape& shape) {
 }
 void add_mixer(const Mla& a, LayerShape& shape) {
   shape.heads = static_cast<double>(a.n_heads);
-  shape.kv_heads = shape.heads;  // expanded from the latent
+  shape.kv_heads = shape.heads;  // all heads are expanded from the latent
   shape.qk_dim = static_cast<double>(a.qk_nope + a.qk_rope);
   shape.v_dim = static_cast<double>(a.v_head_dim);
   shape.rotates = rotates(a.position);
@@ -83,7 +83,7 @@ void add_mixer(const Mla& a, LayerShape& shape) {
 void add_mixer(const Mamba& m, LayerShape& shape) { shape.ssm_width = static_cast<double>(*m.d_inner); }
 void add_mixer(const Mamba2& m, LayerShape& shape) { shape.ssm_width = static_cast<double>(*m.d_inner); }
 void add_mixer(const S4d& /*m*/, LayerShape& shape) { shape.ssm_width = 1; }        // set to d_model by the caller
-void add_mixer(const ShortConv& /*m*/, LayerShape& shape) { shape.ssm_width = 1; }  // likewise
+void add_mixer(const ShortConv& /*m*/, LayerShape& shape) { shape.ssm_width = 1; }  // see S4d
 void add_mixer(const RgLru& m, LayerShape& shape) { shape.ssm_width = static_cast<double>(*m.width); }
 void add_mixer(const Lightning& m, LayerShape& shape) {
   shape.ssm_width = static_cast<double>(m.n_heads) * static_cast<double>(*m.head_dim);

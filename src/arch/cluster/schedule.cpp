@@ -7,14 +7,14 @@
 namespace lamina::arch {
 namespace {
 
-/// Passes of a stage in order, without times.
+/// The passes of a stage in order, without times.
 std::vector<PipelinePass> stage_order(int64_t stage, int64_t stages, int64_t micro_batches, int64_t chunks) {
   const int64_t total = micro_batches * chunks;
   int64_t warm_up = stages - stage - 1;
   if (chunks > 1) warm_up = micro_batches == stages ? total : 2 * warm_up + (chunks - 1) * stages;
   warm_up = std::min(warm_up, total);
   const auto pass = [&](int64_t index, bool forward) {
-    const int64_t group = index / (stages * chunks);  // of `stages` micro-batches
+    const int64_t group = index / (stages * chunks);  // index of the group of `stages` micro-batches
     const int64_t chunk = chunks > 1 ? index % (stages * chunks) / stages : 0;
     const int64_t micro = chunks > 1 ? group * stages + index % stages : index;
     return PipelinePass{forward, micro, forward ? chunk : chunks - 1 - chunk};
@@ -57,7 +57,7 @@ class PipelineSimulation {
   }
 
  private:
-  /// End of a pass through a chunk of the whole model; negative if it has not run.
+  /// End time of a micro-batch's pass through a chunk of the whole model; negative if it has not run.
   double& end_of(bool forward, int64_t micro_batch, int64_t chunk_of_model) {
     const int64_t chunks = chunks_ * stages_;
     return ends_[static_cast<size_t>(((forward ? 0 : 1) * micro_batches_ + micro_batch) * chunks + chunk_of_model)];

@@ -27,16 +27,16 @@ std::vector<int64_t> divisors_of(int64_t number) {
   return low;
 }
 
-/// Sizes that a field of the layout may have.
+/// Values to try for a field of the layout: the fixed one, if the wish fixes it, otherwise `all`.
 std::vector<int64_t> choices(const LayoutWish& wish, const char* field, int64_t fixed, std::vector<int64_t> all) {
   if (wish.has(field)) return {fixed};
   return all;
 }
 
-/// Layouts with the same sizes are variants of one another.
+/// Layouts with the same dp, tp, pp, cp and ep count as variants of one layout.
 using Sizes = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>;
 
-/// Walks through the layouts, outermost the fields on which the costs of a layer depend.
+/// Enumerates layouts. The outer loops are over the fields on which the costs of a layer depend.
 class LayoutFinder {
  public:
   LayoutFinder(const Cluster& cluster, const ModelShape& model, const TrainingSetup& setup, const LayoutWish& wish,
@@ -76,7 +76,7 @@ class LayoutFinder {
   }
 
  private:
-  /// Pieces of at least 256 tokens; shorter ones are never worth their communication.
+  /// Context-parallel sizes whose pieces have at least 256 tokens. Smaller pieces are not worth their communication.
   std::vector<int64_t> context_sizes(int64_t devices) const {
     std::vector<int64_t> sizes;
     for (const int64_t size : divisors_of(devices)) {
@@ -118,7 +118,8 @@ class LayoutFinder {
     }
   }
 
-  /// Chunks of equal numbers of layers, where embedding and head may count as a layer each.
+  /// Numbers of chunks per stage for which chunks have equal numbers of layers. Embedding and head may each count as a
+  /// layer.
   std::vector<int64_t> chunk_counts(int64_t pp) const {
     std::vector<int64_t> counts{1};
     const auto layers = static_cast<int64_t>(model_.layers.size());
@@ -153,8 +154,8 @@ class LayoutFinder {
     if (!fresh && estimate.seconds.total() < found->second.seconds.total()) found->second = estimate;
   }
 
-  /// Memory limits a layout if a variant of it with another micro-batch, ZeRO stage or recomputation would be 5 %
-  /// faster but does not fit.
+  /// Says what limits a layout. That is memory if a variant with another micro-batch, ZeRO stage or recomputation would
+  /// be 5 % faster but does not fit.
   std::string limit_sentence(const StepEstimate& estimate) const {
     const Layout& l = estimate.layout;
     const auto found = too_large_.find({l.dp, l.tp, l.pp, l.cp, l.ep});
@@ -177,13 +178,13 @@ class LayoutFinder {
   const LayoutWish& wish_;
   int64_t devices_;
   int64_t most_experts_ = 0;
-  std::optional<CostTable> costs_;  ///< of the current tp, cp, ep and micro-batch
+  std::optional<CostTable> costs_;  ///< costs for the current tp, cp, ep and micro-batch
   std::map<Sizes, StepEstimate> fastest_;
   std::map<Sizes, StepEstimate> too_large_;
   LayoutSearch found_;
 };
 
-/// Applies assignments to the JSON of a value with visit_fields and reads it back.
+/// Applies assignments to a value: writes it as JSON, changes the JSON, and reads it back.
 template <class T>
 T overridden(const T& value, const std::vector<std::string>& assignments, const SchemaNode& schema, const char* whole,
              std::vector<Problem>& problems, std::vector<std::string>* keys = nullptr) {

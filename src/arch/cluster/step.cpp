@@ -40,7 +40,7 @@ double kept_bytes(const LayerCost& cost, Recompute recompute) {
   return bytes.input + bytes.other - (bytes.scores > 0 ? 0 : bytes.light);
 }
 
-/// Weights of a stage on one device.
+/// Number of weights of a stage that one device holds.
 struct StageWeights {
   double dense = 0;
   double expert = 0;
@@ -75,7 +75,7 @@ class StepModel {
     const StageWeights weights = weights_of(result.slowest_stage);
     add_data(stage(result.slowest_stage), weights, result);
     const double states = setup_.optimizer_bytes();
-    // Read and write the state and the weights, read the gradients twice (norm, update) and clear them.
+    // Reads and writes the state and the weights, reads the gradients twice (norm, update), and clears them.
     const double bytes = 2 * states + 2 * setup_.bytes() + 3 * setup_.gradient_bytes();
     const double share = layout_.zero >= 1 ? weights.dense / group_.size + weights.expert / expert_group_.size
                                            : weights.dense + weights.expert;
@@ -129,27 +129,28 @@ class StepModel {
     return longest;
   }
 
-  /// Fill and drain: while the slowest stage waits, one micro-batch passes the other stages, in steps of one chunk.
-  /// Each micro-batch is sent forward and backward once per chunk.
+  /// Sends between stages, and the bubble: the slowest stage waits while one micro-batch passes the other stages, at
+  /// the beginning and at the end, in steps of one chunk. Each micro-batch is sent forward and backward once per chunk.
   void add_pipeline(StepEstimate& result) const {
     if (layout_.pp <= 1) return;
     const auto chunks = static_cast<double>(layout_.interleave);
     const double bytes = setup_.bytes() * tokens_per_pass(setup_, layout_) * model_.d_model;
     const bool same_node = layout_.devices() <= cluster_.devices_per_node;
-    // Every device of the tensor parallel group sends its part; without sequence parallelism they gather it again.
+    // Every device of a tensor-parallel group sends its part. Without sequence parallelism, the receivers gather the
+    // parts.
     double send = send_seconds(cluster_, same_node, bytes / tp_);
     if (!layout_.sequence) send += all_gather_seconds(cluster_, group_with_stride(cluster_, tp_, 1), bytes);
     result.send = send;
     const auto stages = static_cast<double>(layout_.pp);
     const double sends = chunks * micro_batches_ + (stages - 1) / chunks;
-    // Only the steady state has other work beside a send: those of the warm-up and the end are waited for.
+    // Only sends in the steady state overlap with other work. Sends of the warm-up and the end are waited for.
     const double warm_up = layout_.interleave > 1 ? 2 * (stages - 1) + (chunks - 1) * stages : stages - 1;
     result.seconds.pipeline = 2 * send * (setup_.overlap ? std::min(sends, warm_up) : sends);
     result.seconds.bubble = (all_stages_ - slowest_seconds_) / chunks;
   }
 
-  /// Gradients are reduced once per step, under ZeRO-2 and 3 after every micro-batch. ZeRO-1 and 2 gather the updated
-  /// weights once per step, ZeRO-3 gathers every layer in forward and backward.
+  /// Data-parallel communication. Gradients are reduced once per step, or after every micro-batch under ZeRO-2 and 3.
+  /// ZeRO-1 and 2 gather the updated weights once per step; ZeRO-3 gathers every layer in forward and in backward.
   void add_data(const StageSeconds& passes, const StageWeights& weights, StepEstimate& result) const {
     if (group_.size <= 1) return;
     const double gradient = setup_.gradient_bytes();
@@ -201,12 +202,12 @@ class StepModel {
     const bool first = index == 0;
     const bool last = index + 1 == stages_;
     if (first) weights.dense += model_.embedding / tp_ + model_.outer;
-    // A tied head on another stage is a copy of the token table.
+    // If the head is tied but on another stage, it is a copy of the token embedding.
     if (last) weights.dense += model_.head > 0 ? model_.head / tp_ : first ? 0 : model_.embedding / tp_;
     return weights;
   }
 
-  /// Micro-batches of which stage `index` keeps activations at once (arXiv:2104.04473, arXiv:2205.05198).
+  /// Number of micro-batches whose activations stage `index` keeps at once (arXiv:2104.04473, arXiv:2205.05198).
   double in_flight(size_t index) const {
     const auto behind = static_cast<double>(stages_ - index);
     if (layout_.interleave == 1) return std::min(micro_batches_, behind);
@@ -232,7 +233,7 @@ class StepModel {
       if (layers == 0) continue;
       const LayerCost& cost = costs_.kinds[kind];
       memory.activations += layers * kept_bytes(cost, layout_.recompute) * in_flight(index);
-      // A layer that is recomputed has all of its activations for a while.
+      // A layer that is being recomputed temporarily has all of its activations.
       const double again = kept_bytes(cost, Recompute::none) - kept_bytes(cost, layout_.recompute);
       memory.temporary = std::max(memory.temporary, again);
       layer_weights = std::max(layer_weights, cost.dense + cost.expert);
@@ -270,8 +271,8 @@ class StepModel {
   size_t stages_;
   double tp_;
   double micro_batches_;
-  DeviceGroup group_;         ///< holds copies of the dense weights
-  DeviceGroup expert_group_;  ///< holds copies of the same experts
+  DeviceGroup group_;         ///< devices that hold copies of the dense weights
+  DeviceGroup expert_group_;  ///< devices that hold copies of the same experts
   double all_stages_ = 0;
   double slowest_seconds_ = 0;
 };

@@ -7,33 +7,33 @@
 
 namespace lamina::arch {
 
-/// Bytes on the device that needs most.
+/// Memory in bytes on the device that needs the most.
 struct DeviceMemory {
   double weights = 0;
   double gradients = 0;
   double optimizer = 0;
-  double activations = 0;  ///< kept for backward, of all micro-batches in flight
+  double activations = 0;  ///< kept for backward, for all micro-batches in flight
   double temporary = 0;    ///< logits, a recomputed layer, gathered weights
   double capacity = 0;     ///< bytes of the device that training can use
   double total() const { return weights + gradients + optimizer + activations + temporary; }
   bool fits() const { return total() <= capacity; }
 };
 
-/// Seconds of a step on the slowest stage, by what they are spent on.
+/// Seconds of a step on the slowest stage, by kind of work.
 struct StepSeconds {
   PassSeconds passes;    ///< forward and backward of all micro-batches
   double pipeline = 0;   ///< sends between stages
-  double data = 0;       ///< gradients, and weights under ZeRO, as far as nothing hides them
-  double optimizer = 0;  ///< the update
-  double bubble = 0;     ///< waiting for the first and last micro-batches
+  double data = 0;       ///< gradient reduction, and weight gathers under ZeRO, without the overlapped part
+  double optimizer = 0;  ///< optimizer update
+  double bubble = 0;     ///< idle time while the first and last micro-batches pass the pipeline
   /// Duration of the step.
   double total() const { return passes.total() + pipeline + data + optimizer + bubble; }
 };
 
-/// One pipeline stage, for the timeline.
+/// Seconds of one pipeline stage, for the timeline.
 struct StageSeconds {
-  PassSeconds forward;   ///< of one micro-batch, all chunks
-  PassSeconds backward;  ///< of one micro-batch, with recomputation
+  PassSeconds forward;   ///< of one micro-batch through all chunks
+  PassSeconds backward;  ///< of one micro-batch through all chunks, including recomputation
 };
 
 /// The resource that limits a layout.
@@ -47,7 +47,7 @@ struct StepEstimate {
   Layout layout;
   DeviceMemory memory;
   StepSeconds seconds;
-  double mean_state = 0;     ///< bytes of weights, gradients and optimizer state, mean over the stages
+  double mean_state = 0;     ///< bytes of weights, gradients and optimizer state; mean over the stages
   double micro_batches = 0;  ///< per replica
   double data_volume = 0;    ///< seconds of data-parallel communication before overlap
   double send = 0;           ///< seconds of one message between stages
@@ -57,7 +57,7 @@ struct StepEstimate {
   size_t slowest_stage = 0;
 };
 
-/// Costs of the layers under the part of a layout that they depend on: tp, cp, ep, sequence and micro_batch.
+/// Costs of the layers for one combination of tp, cp, ep, sequence and micro_batch.
 struct CostTable {
   std::vector<LayerCost> kinds;
   OuterCost embedding;
@@ -65,28 +65,28 @@ struct CostTable {
 };
 CostTable cost_table(const Cluster& cluster, const ModelShape& model, const TrainingSetup& setup, const Layout& layout);
 
-/// Estimates a step. `costs` belongs to this layout. The layout must pass layout_problems().
+/// Estimates a step. `costs` must be computed for this layout. The layout must pass layout_problems().
 StepEstimate estimate_step(const Cluster& cluster, const ModelShape& model, const TrainingSetup& setup,
                            const Layout& layout, const CostTable& costs);
-/// Estimates a step and computes the costs of the layers itself.
+/// Estimates a step, including the costs of the layers.
 StepEstimate estimate_step(const Cluster& cluster, const ModelShape& model, const TrainingSetup& setup,
                            const Layout& layout);
 
-/// Passes of every stage, first to last.
+/// Seconds of every stage, from first to last.
 std::vector<StageSeconds> stage_seconds(const Cluster& cluster, const ModelShape& model, const TrainingSetup& setup,
                                         const Layout& layout);
 
-/// Number of layers in each of pp · interleave chunks. A remainder goes to the middle, because the first and the last
-/// chunk also have the embedding and the head. Chunk i belongs to stage i % pp.
+/// Number of layers in each of pp · interleave chunks. A remainder goes to the middle chunks, because the first and
+/// last one also have the embedding and the head. Chunk i belongs to stage i % pp.
 std::vector<int64_t> chunk_layers(int64_t layers, int64_t chunks);
 
-/// Everything that makes a layout impossible for this model and batch on `devices` devices.
+/// All reasons why a layout is impossible for this model and batch on `devices` devices.
 std::vector<Problem> layout_problems(const ModelShape& model, const TrainingSetup& setup, const Layout& layout,
                                      int64_t devices);
-/// Whether layout_problems() is empty, without writing messages.
+/// Whether layout_problems() is empty; builds no messages.
 bool is_possible(const ModelShape& model, const TrainingSetup& setup, const Layout& layout, int64_t devices);
 
-/// The part of the step that limits an estimate, and a sentence about it.
+/// The resource that limits an estimate. limit_text() gives a sentence about it.
 Limit limit_of(const StepEstimate& estimate);
 std::string limit_text(const StepEstimate& estimate);
 

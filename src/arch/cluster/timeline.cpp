@@ -18,8 +18,8 @@ constexpr double kPictureWidth = 1120;
 constexpr double kLeft = 96;
 constexpr double kPlotWidth = kPictureWidth - kLeft - 32;
 constexpr int64_t kMostRows = 16;
-constexpr int64_t kUsualPasses = 40;   // drawn per stage, if that shows the steady state
-constexpr int64_t kMostPasses = 4000;  // drawn in all
+constexpr int64_t kUsualPasses = 40;   // number of passes drawn per stage, if that shows the steady state
+constexpr int64_t kMostPasses = 4000;  // limit on the passes drawn in the whole picture
 
 constexpr Colour kForward{66, 133, 207};
 constexpr Colour kBackward{22, 135, 102};
@@ -28,7 +28,7 @@ constexpr Colour kTraffic{201, 83, 28};
 constexpr Colour kUpdate{150, 94, 158};
 constexpr Colour kIdle{232, 236, 241};
 constexpr Colour kFrame{196, 203, 212};
-constexpr Colour kOnBlock{255, 255, 254};  // not the paper's white, so that the dark colours can differ
+constexpr Colour kOnBlock{255, 255, 254};  // not the background's white, because dark mode replaces the two differently
 constexpr Colour kText{38, 43, 51};
 constexpr Colour kQuiet{102, 110, 121};
 
@@ -101,7 +101,7 @@ class TimelinePicture {
     y_ = 138;
   }
 
-  /// Stages that are drawn: all of them, or some at equal distances with the first and the last.
+  /// Indices of the stages to draw: all of them, or some at equal distances, including the first and the last.
   std::vector<size_t> shown_stages(int64_t micro_batches) const {
     const auto count = static_cast<int64_t>(stages_.size());
     const int64_t passes = 2 * micro_batches * best_.layout.interleave;
@@ -113,7 +113,8 @@ class TimelinePicture {
     return shown;
   }
 
-  /// Micro-batches that are drawn: enough for a steady state. The interleaved schedule needs a multiple of the stages.
+  /// Number of micro-batches to draw: enough to show a steady state. The interleaved schedule needs a multiple of the
+  /// stages.
   int64_t shown_micro_batches() const {
     const auto all = static_cast<int64_t>(best_.micro_batches);
     const auto stages = static_cast<int64_t>(stages_.size());
@@ -166,8 +167,8 @@ class TimelinePicture {
       const double gap = width > 5 ? 1 : width > 2.5 ? 0.5 : 0;
       const double inner = width - gap;
       const double total = std::max(part.total(), 1e-30);
-      // Recomputation comes first in a backward pass. Communication is spread over the pass: a strip as high as its
-      // share, which is visible in narrow passes too.
+      // Recomputation is drawn at the beginning of a backward pass. Communication is a strip along the whole pass whose
+      // height is its share of the time, so that it is visible in narrow passes, too.
       const double again = inner * part.recompute / total;
       const double traffic = height * traffic_of(part) / total;
       canvas_.box(x, top, inner, height, pass.forward ? kForward : kBackward);
@@ -251,7 +252,7 @@ class TimelinePicture {
     y_ += 22;
   }
 
-  /// Parts that are too narrow for a label, below the bar with their colours.
+  /// Draws a legend below the bar for parts that are too narrow for a label.
   template <class Format>
   void draw_small_labels(const std::vector<const BarPart*>& parts, const Format& format) {
     double x = kLeft;

@@ -25,8 +25,8 @@ std::vector<std::string> assignments_of(const Json& json, const char* key) {
 
 double number_or_zero(const Json& json, const char* key) { return json.contains(key) ? json[key].get<double>() : 0; }
 
-/// FLOPs as the sources count them. arXiv:2104.04473 counts what the hardware computes: masked scores, and the layers'
-/// forward pass once more if it is recomputed. The others count the model's work.
+/// FLOPs of a step as the source counts them. arXiv:2104.04473 counts what the hardware computes: masked scores, and
+/// recomputed forward passes. The other sources count the FLOPs of the model.
 double published_flops(const PublishedRow& row, const ModelShape& model) {
   const double tokens = static_cast<double>(row.setup.batch) * static_cast<double>(row.setup.length);
   if (row.setup.attention == AttentionKernel::fused) return 3 * tokens * (model.layer_flops + model.head_flops);
@@ -62,7 +62,7 @@ std::string percent_text(double error) {
   return text;
 }
 
-/// A published run fitted into memory; if our estimate says otherwise, the table shows it.
+/// A published run fitted in memory. If the estimate exceeds the memory, the table shows by how much.
 std::string excess_text(const DeviceMemory& memory) {
   if (memory.fits()) return "";
   return str("; estimated at ", short_bytes(memory.total()), " of ", short_bytes(memory.capacity));

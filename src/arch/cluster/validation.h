@@ -7,16 +7,16 @@
 
 namespace lamina::arch {
 
-/// A published figure and what is needed to predict it.
+/// A published figure, and the setup needed to predict it.
 struct PublishedRow {
   std::string name;
   std::string source;   ///< arXiv id and table
   std::string cluster;  ///< a preset of presets/clusters
-  std::string table;    ///< rows with the same name are alternatives that a reader compares
-  bool fitted = false;  ///< its time is used to fit the cluster's constants
+  std::string table;    ///< rows with the same name are alternatives to compare
+  bool fitted = false;  ///< its time was used to fit the cluster's constants
   int64_t devices = 1;
   ArchSpec architecture;  ///< resolved
-  LayoutWish layout;      ///< what the source says; the search chooses the rest
+  LayoutWish layout;      ///< fields given by the source; the search chooses the others
   TrainingSetup setup;
   double seconds = 0;    ///< per step; 0: not published
   double tflops = 0;     ///< per device, if the source gives it instead of seconds
@@ -24,7 +24,7 @@ struct PublishedRow {
   double activations_gib = 0;
 };
 
-/// A published figure beside ours.
+/// A published figure and our prediction.
 struct PredictedRow {
   PublishedRow row;
   StepEstimate estimate;
@@ -36,12 +36,12 @@ struct PredictedRow {
 /// Reads a JSON file of published figures (tests/golden/cluster/published.json). Throws Error or SpecError.
 std::vector<PublishedRow> read_published(const std::string& path);
 
-/// Predicts a row on this cluster: the fastest layout with the published fields that fits, or the smallest if none
-/// does.
+/// Predicts a row on this cluster, with the fastest layout that has the published fields and fits. If none fits: the
+/// smallest one.
 PredictedRow predict(const PublishedRow& row, const Cluster& cluster);
 
-/// Product and memory efficiency that minimise the squared logarithmic error of the fitted rows of one cluster, on a
-/// grid of steps of 0.01.
+/// Efficiencies of products and memory that minimise the squared logarithmic error of one cluster's fitted rows. Found
+/// on a grid with steps of 0.01.
 struct FittedEfficiency {
   double product = 0;
   double memory = 0;

@@ -11,9 +11,9 @@
 namespace {
 
 constexpr int kTag = 1;
-constexpr size_t kPiece = size_t{1} << 30U;  // counts of MPI 3 are int
+constexpr size_t kPiece = size_t{1} << 30U;  // byte counts in MPI 3 are int, so larger messages are divided
 
-/// A message may need several MPI messages.
+/// A message, which may consist of several MPI messages.
 struct Request {
   std::vector<MPI_Request> parts;
 };
@@ -31,7 +31,8 @@ int in_pieces(size_t bytes, void** request, const Start& start) {
 }
 
 int start(int* rank, int* size) {
-  // Open MPI's components look for its symbols among the global ones; this library was loaded with local ones.
+  // Open MPI's components search for its symbols among global symbols, but this library was loaded with local ones. So
+  // make libmpi's symbols global.
   Dl_info info{};
   if (dladdr(reinterpret_cast<void*>(&MPI_Init_thread), &info) != 0 && info.dli_fname != nullptr) {
     dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);

@@ -14,7 +14,7 @@ bool happens(double probability, Dice& dice) {
   return static_cast<double>(dice.below(kFine)) < probability * static_cast<double>(kFine);
 }
 
-/// Cuts `total` into `parts` positive lengths, uniformly among all ways.
+/// Divides `total` into `parts` positive lengths. All divisions are equally likely.
 std::vector<int64_t> random_lengths(int64_t total, int64_t parts, Dice& dice) {
   std::vector<int64_t> cuts = dice.different(parts - 1, total - 1);
   std::ranges::sort(cuts);
@@ -28,8 +28,8 @@ std::vector<int64_t> random_lengths(int64_t total, int64_t parts, Dice& dice) {
   return lengths;
 }
 
-/// Poisson lengths given their sum: each of the `total` tokens falls into one of `parts` spans at random. A span may be
-/// empty.
+/// Poisson-distributed lengths, conditioned on their sum: each of the `total` tokens falls into one of `parts` spans at
+/// random. A span may be empty.
 std::vector<int64_t> poisson_lengths(int64_t total, int64_t parts, Dice& dice) {
   std::vector<int64_t> lengths(static_cast<size_t>(parts));
   for (int64_t i = 0; i < total; ++i) ++lengths[static_cast<size_t>(dice.below(parts))];
@@ -87,7 +87,7 @@ SpanCounts span_counts(const SpanObjective& objective, int64_t tokens) {
   const int64_t noise =
       std::clamp<int64_t>(std::llround(objective.density * static_cast<double>(tokens)), 1, tokens - 1);
   const int64_t spans = std::llround(static_cast<double>(noise) / objective.mean_length);
-  // Text and noise alternate, so there is at least one token of text for each span.
+  // Text and noise alternate, so there must be at least one token of text per span.
   return {noise, std::clamp<int64_t>(spans, 1, std::min(noise, tokens - noise))};
 }
 
@@ -109,7 +109,7 @@ CorruptedText corrupt_spans(const SpanObjective& objective, const ObjectiveVocab
     result.target.insert(result.target.end(), at, at + noise[i]);
     at += noise[i];
   }
-  result.target.push_back(vocabulary.tokens[noise.size()]);  // the sentinel after the last span
+  result.target.push_back(vocabulary.tokens[noise.size()]);  // a final sentinel marks the end
   return result;
 }
 
@@ -129,7 +129,7 @@ CorruptedText add_noise(const DenoiseObjective& objective, const ObjectiveVocabu
   const auto size = static_cast<int64_t>(text.size());
   const SpanCounts counts = span_counts(objective, size);
   const std::vector<int64_t> spans = poisson_lengths(counts.noise, counts.spans, dice);
-  // The gaps between spans are a uniform choice: distribute the text that stays.
+  // Choose the gaps between spans uniformly, by dividing the remaining text.
   std::vector<int64_t> gaps = random_lengths(size - counts.noise + counts.spans + 1, counts.spans + 1, dice);
   CorruptedText result{{}, {vocabulary.tokens[1]}};
   auto at = text.begin();

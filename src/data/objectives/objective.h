@@ -14,9 +14,9 @@
 namespace lamina::data {
 
 // Training objectives on text: how a window of tokens becomes inputs and targets. Each struct lists its parameters once
-// (visit_fields), as in a recipe.
+// (visit_fields); recipes use the same names.
 
-/// Every token is predicted from those before it.
+/// Every token is predicted from the tokens before it.
 struct CausalObjective {
   static constexpr std::string_view kKind = "causal";
   static constexpr std::string_view kDoc = "predict every token from those before it";
@@ -24,7 +24,7 @@ struct CausalObjective {
   bool operator==(const CausalObjective&) const = default;
 };
 
-/// Prefix language model: a prefix of random length is given, the rest is predicted.
+/// Prefix language model: a prefix of random length is given, and the rest is predicted.
 struct PrefixObjective {
   static constexpr std::string_view kKind = "prefix";
   static constexpr std::string_view kDoc = "a prefix of random length is given; only the rest is predicted";
@@ -37,8 +37,8 @@ struct PrefixObjective {
   bool operator==(const PrefixObjective&) const = default;
 };
 
-/// Fill in the middle (Bavarian et al. 2022, arXiv:2207.14255): a sequence is cut twice at random and its middle moved
-/// to the end, so that a decoder learns to continue from text on both sides.
+/// Fill in the middle (Bavarian et al. 2022, arXiv:2207.14255): a sequence is cut at two random places and its middle
+/// is moved to the end. So a decoder learns to continue from text on both sides.
 struct FimObjective {
   static constexpr std::string_view kKind = "fim";
   static constexpr std::string_view kDoc =
@@ -59,11 +59,12 @@ struct FimObjective {
   bool operator==(const FimObjective&) const = default;
 };
 
-/// Masked language model (BERT, arXiv:1810.04805): chosen tokens are hidden and predicted at their own position.
+/// Masked language model (BERT, arXiv:1810.04805): randomly chosen tokens are hidden, and predicted at their own
+/// position.
 struct MaskedObjective {
   static constexpr std::string_view kKind = "masked";
   static constexpr std::string_view kDoc =
-      "masked language model (arXiv:1810.04805): predict hidden tokens where they are";
+      "masked language model (arXiv:1810.04805): predict hidden tokens at their own positions";
   double rate = 0.15;
   double mask_share = 0.8;
   double random_share = 0.1;
@@ -78,8 +79,8 @@ struct MaskedObjective {
   bool operator==(const MaskedObjective&) const = default;
 };
 
-/// Span corruption (T5, arXiv:1910.10683): random spans become one sentinel each; the target lists them after their
-/// sentinels.
+/// Span corruption (T5, arXiv:1910.10683): each of several random spans is replaced by a sentinel. The target lists
+/// each sentinel, followed by its span.
 struct SpanObjective {
   static constexpr std::string_view kKind = "span";
   static constexpr std::string_view kDoc =
@@ -97,8 +98,8 @@ struct SpanObjective {
   bool operator==(const SpanObjective&) const = default;
 };
 
-/// Denoising (BART, arXiv:1910.13461): text infilling, where a mask token replaces a span of Poisson length, and
-/// permuted sentences. The target is the original text.
+/// Denoising (BART, arXiv:1910.13461): text infilling, where a mask token replaces a span of Poisson-distributed
+/// length, and permuted sentences. The target is the original text.
 struct DenoiseObjective {
   static constexpr std::string_view kKind = "denoise";
   static constexpr std::string_view kDoc =
@@ -123,58 +124,61 @@ struct DenoiseObjective {
 using Objective =
     std::variant<CausalObjective, PrefixObjective, FimObjective, MaskedObjective, SpanObjective, DenoiseObjective>;
 
-/// The kind, as recipes name it.
+/// The objective's kind, as it is named in recipes.
 std::string_view objective_name(const Objective& objective);
-/// Whether every token is predicted from those before it.
+/// Whether every token is predicted from the tokens before it.
 bool is_causal(const Objective& objective);
 
-/// Names of the special tokens that the objective needs, in a fixed order.
+/// Names of the special tokens that the objective needs. The order is fixed.
 std::vector<std::string> objective_tokens(const Objective& objective);
 
-/// Throws Error if the parameters contradict each other or rows of this length are too short.
+/// Throws an Error if the parameters contradict each other, or if rows of this length are too short.
 void check_objective(const Objective& objective, int64_t length);
 
 /// The ids of an objective's special tokens, and the properties of ids that it needs.
 struct ObjectiveVocabulary {
-  std::vector<int64_t> tokens;      ///< ids of objective_tokens()
-  std::vector<int64_t> texts;       ///< ids that stand for text: neither special nor unused; random tokens are of these
-  std::vector<bool> is_special;     ///< by id
-  std::vector<bool> ends_sentence;  ///< by id: its text ends with . ! ? or a line break
-  int64_t padding = 0;              ///< fills rows; has no target
-  std::optional<int64_t> begin;     ///< begins the source of an encoder–decoder, if the tokenizer has such a token
-  std::optional<int64_t> end;       ///< ends its source and target, if the tokenizer has such a token
+  std::vector<int64_t> tokens;  ///< ids of objective_tokens()
+  /// Ids of text tokens, neither special nor unused; random tokens are chosen from these.
+  std::vector<int64_t> texts;
+  std::vector<bool> is_special;     ///< indexed by id
+  std::vector<bool> ends_sentence;  ///< indexed by id; whether its text ends with . ! ? or a line break
+  int64_t padding = 0;              ///< fills the rest of a row; never a target
+  /// First token of an encoder–decoder model's source, if the tokenizer has such a token.
+  std::optional<int64_t> begin;
+  std::optional<int64_t> end;  ///< last token of its source and target, if the tokenizer has such a token
 };
-/// Throws Error that names the missing token if the tokenizer lacks one.
+/// Throws an Error that names the missing token if the tokenizer lacks one.
 ObjectiveVocabulary vocabulary_for(const Objective& objective, const text::Tokenizer& tokenizer);
 
-/// An example: `input` is corrupted text. `target` is the sequence to generate (span, denoise), or for masked the label
-/// of each position, kIgnoreIndex if it has none.
+/// A training example. `input` is corrupted text. `target` is the sequence to generate (span, denoise) or, for masked,
+/// the label of each position; kIgnoreIndex if it has none.
 struct CorruptedText {
   std::vector<int64_t> input;   ///< what the model sees
-  std::vector<int64_t> target;  ///< what it predicts
+  std::vector<int64_t> target;  ///< what it has to predict
 };
-/// Hides exactly round(rate · n) of the n tokens that are not special, at least one.
+/// Hides exactly round(rate · n) of the n tokens that are not special, but at least one.
 CorruptedText mask_tokens(const MaskedObjective& objective, const ObjectiveVocabulary& vocabulary,
                           const std::vector<int64_t>& tokens, Dice& dice);
-/// Replaces spans by sentinels, in order. Text comes first; text and spans alternate.
+/// Replaces spans by sentinels, in order. Text and spans alternate, beginning with text.
 CorruptedText corrupt_spans(const SpanObjective& objective, const ObjectiveVocabulary& vocabulary,
                             const std::vector<int64_t>& tokens, Dice& dice);
-/// Masks spans; the target is the start token and the tokens. Span lengths are Poisson, given their sum: their number
-/// is fixed, so that all inputs have the same length, which is at most that of the tokens.
+/// Replaces spans by masks. The target is the start token, followed by the tokens. Span lengths are
+/// Poisson-distributed, conditioned on their sum. The number of spans is fixed, so all inputs have the same length,
+/// which is at most that of the tokens.
 CorruptedText add_noise(const DenoiseObjective& objective, const ObjectiveVocabulary& vocabulary,
                         const std::vector<int64_t>& tokens, Dice& dice);
-/// The tokens with three sentinels and the middle at the end, or unchanged with probability 1 − rate.
+/// Moves the middle to the end and adds three sentinels. Returns the tokens unchanged with probability 1 − rate.
 std::vector<int64_t> fill_in_middle(const FimObjective& objective, const ObjectiveVocabulary& vocabulary,
                                     const std::vector<int64_t>& tokens, Dice& dice);
 
-/// Number of noise tokens and spans in `tokens` tokens: both fixed, so that all rows have the same length.
+/// Number of noise tokens and spans in `tokens` tokens. Both are fixed, so that all rows have the same length.
 struct SpanCounts {
   int64_t noise = 0;  ///< tokens within spans
   int64_t spans = 0;  ///< number of spans
 };
-/// round(density · tokens) noise tokens, in spans of the mean length.
+/// round(density · tokens) noise tokens, in spans of the objective's mean length.
 SpanCounts span_counts(const SpanObjective& objective, int64_t tokens);
-/// round(rate · tokens) masked tokens, in spans of the mean length.
+/// round(rate · tokens) masked tokens, in spans of the objective's mean length.
 SpanCounts span_counts(const DenoiseObjective& objective, int64_t tokens);
 
 }  // namespace lamina::data

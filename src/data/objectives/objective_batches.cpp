@@ -8,19 +8,19 @@
 namespace lamina::data {
 namespace {
 
-constexpr uint64_t kObjectiveStream = 0x6f626a65'00000000;  // "obje" + number of the row
+constexpr uint64_t kObjectiveStream = 0x6f626a65'00000000;  // "obje"; the row number is added
 
 BatchOptions window_options(BatchOptions options, const Objective& objective, bool with_source) {
   LAMINA_CHECK(options.order != Order::packed, "the objective ", objective_name(objective),
                " has no packed order; use random, sequential or shuffled");
-  // A window of n pairs (token, next token) holds n + 1 tokens.
+  // A window of n pairs (token, next token) contains n + 1 tokens.
   const int64_t text =
       with_source ? source_lengths(objective, options.length).text : text_length(objective, options.length);
   options.length = text - 1;
   return options;
 }
 
-/// Source and target of a text of this length.
+/// Lengths of source and target for a text of this length.
 SourceLengths lengths_of(const Objective& objective, int64_t text) {
   if (const auto* span = std::get_if<SpanObjective>(&objective)) {
     const SpanCounts counts = span_counts(*span, text);
@@ -30,7 +30,8 @@ SourceLengths lengths_of(const Objective& objective, int64_t text) {
   return {text, text - counts.noise + counts.spans + 2, text + 1};
 }
 
-/// Writes a sequence as next-token pairs. Tokens before `scored` are no targets; the rest of the row is padding.
+/// Writes a sequence as pairs (token, next token). Tokens before index `scored` are not targets; the rest of the row is
+/// padding.
 void write_pairs(const std::vector<int64_t>& sequence, int64_t scored, int64_t padding, int64_t row, Batch& batch) {
   const auto size = std::min(static_cast<int64_t>(sequence.size()) - 1, batch.length);
   const int64_t from = row * batch.length;
@@ -45,10 +46,10 @@ void write_pairs(const std::vector<int64_t>& sequence, int64_t scored, int64_t p
 
 int64_t text_length(const Objective& objective, int64_t length) {
   if (std::holds_alternative<MaskedObjective>(objective)) return length;
-  if (std::holds_alternative<DenoiseObjective>(objective)) return length / 2;  // the text twice, and the start token
+  if (std::holds_alternative<DenoiseObjective>(objective)) return length / 2;  // the text twice, plus the start token
   const auto* span = std::get_if<SpanObjective>(&objective);
   if (span == nullptr) return length + 1;
-  // Input and target together: every token once, a sentinel on both sides for each span, and the last sentinel.
+  // Input and target together: every token once, a sentinel in both for each span, and the final sentinel.
   int64_t tokens = 2;
   while (tokens + 1 + 2 * span_counts(*span, tokens + 1).spans + 1 <= length + 1) ++tokens;
   return tokens;
@@ -98,12 +99,12 @@ Batch ObjectiveBatches::at(int64_t step) const {
   return batch;
 }
 
-/// Appends a row of an encoder–decoder.
+/// Appends a row for an encoder–decoder model.
 void ObjectiveBatches::add_pair(const std::vector<int64_t>& tokens, Dice& dice, Batch& batch) const {
   const auto* span = std::get_if<SpanObjective>(&objective_);
   CorruptedText text = span != nullptr ? corrupt_spans(*span, vocabulary_, tokens, dice)
                                        : add_noise(std::get<DenoiseObjective>(objective_), vocabulary_, tokens, dice);
-  if (span == nullptr) text.target.erase(text.target.begin());  // the decoder's start token stands for it
+  if (span == nullptr) text.target.erase(text.target.begin());  // replaced by the decoder's start token
   if (vocabulary_.begin) text.input.insert(text.input.begin(), *vocabulary_.begin);
   if (vocabulary_.end) {
     text.input.push_back(*vocabulary_.end);

@@ -7,10 +7,11 @@
 
 namespace lamina::data {
 
-/// s₁ … sₙ | s₁ … sₙ, with n half of the row: the model must remember everything in order. The second half is scored.
+/// s₁ … sₙ | s₁ … sₙ, with n half of the row length. The model must remember all symbols in order. The second half is
+/// scored.
 struct Copy {
   static constexpr std::string_view kKind = "copy";
-  static constexpr std::string_view kDoc = "a row of symbols, then the same again";
+  static constexpr std::string_view kDoc = "a row of symbols, then the same symbols";
   int64_t symbols = 16;
   static void visit_fields(auto& self, auto&& field) { field("symbols", self.symbols, "different symbols"); }
   bool operator==(const Copy&) const = default;

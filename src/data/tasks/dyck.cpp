@@ -10,7 +10,7 @@ void Dyck::check() const {
 }
 int64_t Dyck::vocab_size() const { return 2 * kinds; }
 int64_t Dyck::answers() const { return kinds; }
-/// A row of `depth` has depth + 1 tokens, so at least one bracket closes.
+/// A row of length `depth` has depth + 1 tokens, so at least one bracket closes.
 int64_t Dyck::shortest() const { return depth; }
 
 /// Bracket `kind` opens with token 2·kind and closes with 2·kind + 1.

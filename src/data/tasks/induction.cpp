@@ -23,7 +23,7 @@ Example Induction::make(Dice& dice, int64_t length) const {
   const int64_t answer = kFirstFiller + dice.below(symbols);
   const int64_t fillers = length + 1 - 2 * (questions + 1);
   bool known = false;
-  // The last question is at the end. Each of the other triggers takes a random position among the fillers.
+  // The last question is at the end of the row. The other triggers are at random positions among the fillers.
   for (const bool here : dice.places(questions, fillers + questions)) {
     if (!here) {
       example.add(kFirstFiller + dice.below(symbols));

@@ -7,16 +7,18 @@
 
 namespace lamina::data {
 
-/// a f ! c b … ! c: a trigger at random positions among random symbols, always followed by the same symbol, drawn per
-/// row. Every occurrence except the first is scored, and the row ends with one. Longer rows have more fillers.
+/// a f ! c b … ! c: a trigger (!) at random positions among random symbols. The symbol after it is always the same
+/// within a row. It is scored after every trigger except the first, and the row ends with it. Longer rows have more
+/// fillers.
 struct Induction {
   static constexpr std::string_view kKind = "induction";
-  static constexpr std::string_view kDoc = "what followed the trigger when it stood there first (arXiv:2212.14052)";
+  static constexpr std::string_view kDoc =
+      "the symbol that followed the first occurrence of the trigger (arXiv:2212.14052)";
   int64_t symbols = 16;
   int64_t questions = 1;
   static void visit_fields(auto& self, auto&& field) {
     field("symbols", self.symbols, "different symbols");
-    field("questions", self.questions, "times the trigger stands there again");
+    field("questions", self.questions, "number of further occurrences of the trigger");
   }
   bool operator==(const Induction&) const = default;
 

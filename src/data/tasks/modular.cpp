@@ -7,11 +7,11 @@
 namespace lamina::data {
 namespace {
 
-/// The numbers, the signs between them, = and the result.
+/// Number of tokens in an expression: the numbers, the signs between them, the equals sign, and the result.
 constexpr int64_t tokens_of(int64_t terms) { return 2 * terms + 1; }
 constexpr int64_t kFewestTerms = 2;
 
-// Token ids, relative to the end of the digits.
+// Token ids of the signs, relative to the end of the digits.
 constexpr int64_t kPlus = 0;
 constexpr int64_t kMinus = 1;
 constexpr int64_t kEquals = 2;

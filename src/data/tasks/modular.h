@@ -7,16 +7,17 @@
 
 namespace lamina::data {
 
-/// 3 + 4 - 1 = 1, one expression after another; results are scored. An expression takes at most 1/`expressions` of the
-/// row, so longer rows hold longer expressions. Each has a random number of terms, from 2 to that maximum.
+/// 3 + 4 - 1 = 1: modular arithmetic, one expression after another. Results are scored. An expression takes at most
+/// 1/`expressions` of the row, so longer rows have longer expressions. The number of terms is random, from 2 to the
+/// maximum that fits.
 struct Modular {
   static constexpr std::string_view kKind = "modular";
   static constexpr std::string_view kDoc = "sums and differences of digits modulo a number (arXiv:2207.02098)";
   int64_t modulus = 5;
   int64_t expressions = 4;
   static void visit_fields(auto& self, auto&& field) {
-    field("modulus", self.modulus, "digits are below this, and so are results");
-    field("expressions", self.expressions, "of the longest ones fit into a row");
+    field("modulus", self.modulus, "digits and results are below this");
+    field("expressions", self.expressions, "number of the longest expressions that fit into a row");
   }
   bool operator==(const Modular&) const = default;
 

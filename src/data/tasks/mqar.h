@@ -7,8 +7,9 @@
 
 namespace lamina::data {
 
-/// k₁ v₁ k₂ v₂ … . . k₂ v₂ . k₁ v₁ …: `pairs` random pairs, then `questions` of their keys at random positions among
-/// fillers, each followed by its value, which is scored. No key is asked twice before every key was asked once.
+/// k₁ v₁ k₂ v₂ … . . k₂ v₂ . k₁ v₁ …: `pairs` random key-value pairs, then `questions` of their keys at random
+/// positions among fillers. Each is followed by its value, which is scored. No key is asked a second time before every
+/// key was asked once.
 struct Mqar {
   static constexpr std::string_view kKind = "mqar";
   static constexpr std::string_view kDoc =

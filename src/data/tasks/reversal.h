@@ -7,7 +7,7 @@
 
 namespace lamina::data {
 
-/// s₁ … sₙ | sₙ … s₁, with n half of the row: the last symbol comes first. The second half is scored.
+/// s₁ … sₙ | sₙ … s₁, with n half of the row length: the symbols in reverse order. The second half is scored.
 struct Reversal {
   static constexpr std::string_view kKind = "reversal";
   static constexpr std::string_view kDoc = "a row of symbols, then the same backwards";

@@ -7,11 +7,11 @@
 
 namespace lamina::data {
 
-/// . s₁ . . s₂ … | s₁ s₂ …: `items` symbols at random positions among blanks, asked for at the end. Distances differ
-/// between rows, so the model must select by content, not by position. Longer rows have more blanks.
+/// . s₁ . . s₂ … | s₁ s₂ …: `items` symbols at random positions among blanks, to be repeated at the end. Distances
+/// differ between rows, so the model must select by content, not by position. Longer rows have more blanks.
 struct SelectiveCopy {
   static constexpr std::string_view kKind = "selective_copy";
-  static constexpr std::string_view kDoc = "symbols scattered among blanks, then those alone (arXiv:2312.00752)";
+  static constexpr std::string_view kDoc = "symbols scattered among blanks, then the symbols alone (arXiv:2312.00752)";
   int64_t items = 8;
   int64_t symbols = 16;
   static void visit_fields(auto& self, auto&& field) {

@@ -7,8 +7,8 @@
 
 namespace lamina::data {
 
-/// s₁ … sₙ | the same symbols in ascending order, with n half of the row. The second half is scored. Symbols may
-/// repeat. Answers are not equally likely: the first ones are small.
+/// s₁ … sₙ | the same symbols in ascending order, with n half of the row length. The second half is scored. Symbols may
+/// repeat. Answers are not equally likely, because the first ones tend to be small.
 struct Sorting {
   static constexpr std::string_view kKind = "sorting";
   static constexpr std::string_view kDoc = "a row of symbols, then the same in order";

@@ -8,7 +8,7 @@
 namespace lamina::data {
 namespace {
 
-// Random streams of the parts; the number of the example is added.
+// Random streams of the parts. The example number is added.
 constexpr std::array<uint64_t, 3> kStreams{0x7461736b'00000000, 0x76616c69'00000000, 0x6c6f6e67'00000000};
 
 template <class... T>

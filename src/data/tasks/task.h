@@ -16,7 +16,7 @@
 
 namespace lamina::data {
 
-/// A synthetic task: trains in minutes and shows differences between architectures.
+/// A synthetic task. It trains in minutes and shows differences between architectures.
 using Task = std::variant<Copy, Reversal, SelectiveCopy, Induction, Mqar, Sorting, Modular, Passkey, Dyck>;
 
 /// One task of each kind, with default parameters.
@@ -31,18 +31,19 @@ std::string spelled(const Task& task, int64_t token);
 
 /// Throws Error if the task's parameters are invalid or rows of this length are too short.
 void check_task(const Task& task, int64_t length);
-/// The example of `key`, a pure function of the arguments.
+/// The example for `key`. A pure function of the arguments.
 Example make_example(const Task& task, const RandomKey& key, int64_t length);
 
-/// Disjoint sets of examples. Training examples depend on the run's seed; the others are the same for every run.
+/// Disjoint sets of examples. Training examples depend on the run's seed; the other sets are the same in every run.
 enum class TaskPart : uint8_t { train, validation, longer };
-/// Examples first … first + rows − 1 of a part as a batch. Targets that are not scored are kIgnoreIndex.
+/// A batch of examples [first, first + rows) of a part. Targets that are not scored are kIgnoreIndex.
 Batch task_batch(const Task& task, TaskPart part, uint64_t seed, int64_t first, int64_t rows, int64_t length);
-/// Tokens that an encoder–decoder reads as the source of rows of this length, for tasks that have such a part.
+/// For tasks with a separate input: the number of tokens that an encoder–decoder model reads as the source of a row of
+/// this length.
 std::optional<int64_t> task_source_length(const Task& task, int64_t length);
-/// The batch of an encoder–decoder: the first `source_length` tokens of each row become the source.
+/// A batch for an encoder–decoder model: the first `source_length` tokens of each row become the source.
 Batch with_source(const Batch& batch, int64_t source_length);
-/// A batch of the given examples, which must have the same length.
+/// A batch of the given examples, which must have equal lengths.
 Batch batch_of(const std::vector<Example>& examples);
 
 }  // namespace lamina::data

@@ -27,7 +27,7 @@ std::optional<Finish> Answer::accept(ScoredToken token, Update& update) {
   const Request& r = request();
   const TokenId id = token.id;
   const bool stops = std::find(r.stop_tokens.begin(), r.stop_tokens.end(), id) != r.stop_tokens.end();
-  // Not answered(): a step in flight may be sampling the token after this one.
+  // Not answered(): a step in flight may already be sampling the next token.
   const int64_t before = static_cast<int64_t>(tokens.size()) - prompt_length;
   if (stops && !r.ignore_eos && before >= r.min_tokens) return Finish::stop_token;
   if (mask && !mask->accept(id)) {

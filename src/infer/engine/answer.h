@@ -14,15 +14,15 @@ namespace lamina::infer {
 
 struct Answer;
 
-/// A submitted request and its answers that have not ended.
+/// A submitted request with its unfinished answers.
 struct ActiveRequest {
   RequestId id = 0;
   Request request;
   Listener listener;
   std::optional<double> deadline;
-  int64_t max_length = 0;                        ///< limit of prompt and answer
-  std::vector<std::shared_ptr<Answer>> answers;  ///< not ended
-  /// Answers 1 … n − 1 wait until the prompt is computed once.
+  int64_t max_length = 0;                        ///< maximum length of prompt and answer together
+  std::vector<std::shared_ptr<Answer>> answers;  ///< the unfinished ones
+  /// Answers 1 … n − 1 wait here until the prompt is computed; it is computed only once.
   std::vector<std::shared_ptr<Answer>> held_back;
 };
 
@@ -31,23 +31,23 @@ struct Answer {
   Answer(std::shared_ptr<ActiveRequest> owner, int64_t number, const text::Tokenizer* tokenizer);
 
   const Request& request() const { return active->request; }
-  /// Number of tokens, including those that steps in flight are sampling. The last token of a prompt that is only
-  /// scored is predicted, but never computed.
+  /// Number of tokens, including those that steps in flight are sampling. If the prompt is only scored, without its
+  /// last token: that one is predicted but never an input.
   int64_t length() const { return static_cast<int64_t>(tokens.size()) + unknown - (scores_only() ? 1 : 0); }
   bool scores_only() const { return request().max_tokens == 0; }
   /// Number of tokens that must be computed before the next one can be sampled.
   int64_t pending() const { return length() - computed; }
   int64_t answered() const { return length() - prompt_length; }
   bool in_prompt() const { return computed < prompt_length; }
-  /// No more tokens can be sampled; the results of steps in flight decide how the answer ends.
+  /// Whether no more tokens can be sampled. The results of steps in flight then decide how the answer ends.
   bool is_full() const { return answered() >= request().max_tokens || length() >= active->max_length; }
   bool scores_prompt() const { return request().prompt_logprobs >= 0 && index == 0 && !prompt_scored; }
 
-  /// Adds a sampled or forced token, and what its text becomes, to `update`. Returns the reason if the answer ends.
+  /// Appends a sampled or forced token, and adds it and its text to `update`. Returns the reason if the answer ends.
   std::optional<Finish> accept(ScoredToken token, Update& update);
-  /// Adds the text held back at the end.
+  /// At the end: adds the text that was held back to `update`.
   void finish_text(Update& update);
-  /// Fills `bits` with the tokens allowed at a position of the answer; false if there are none.
+  /// Fills `bits` with the tokens allowed at a position of the answer. Returns false if no token is allowed.
   bool allowed(const TokenMask& state, int64_t position, std::span<uint32_t> bits) const;
 
   std::shared_ptr<ActiveRequest> active;
@@ -57,20 +57,20 @@ struct Answer {
   SamplingState sampling;
   std::unique_ptr<TokenMask> mask;
   std::optional<TextStream> text;
-  std::optional<DraftLength> draft_length;  ///< none: the answer is not speculated
-  std::optional<PromptLookup> lookup;       ///< none: drafts come from a model
-  std::vector<TokenId> draft;               ///< tokens that may follow, for the next step
+  std::optional<DraftLength> draft_length;  ///< empty: no speculative decoding for this answer
+  std::optional<PromptLookup> lookup;       ///< empty: a draft model drafts
+  std::vector<TokenId> draft;               ///< drafted tokens for the next step
   std::vector<ScoredToken> prompt_scores;
   bool prompt_scored = false;
   bool ended = false;
 
-  // While admitted.
+  // Valid while the answer is admitted.
   int64_t row_id = -1;  ///< −1: waiting or ended
   int32_t slot = -1;
   CacheLease lease;
-  int64_t computed = 0;     ///< tokens in the cache, once the steps in flight are done
+  int64_t computed = 0;     ///< tokens in the cache when the steps in flight are done
   int64_t unknown = 0;      ///< tokens that steps in flight are sampling
-  int32_t last_index = -1;  ///< index of this answer in the last plan
+  int32_t last_index = -1;  ///< row index of this answer in the last plan
 
   uint64_t order = 0;                 ///< order of submission
   double submitted = 0;               ///< when the request was submitted

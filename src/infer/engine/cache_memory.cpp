@@ -12,8 +12,8 @@ int64_t CacheMemory::first_seen_page(size_t group, int64_t position) const {
   return window > 0 ? std::max<int64_t>(0, position - window + 1) / page_size_ : 0;
 }
 
-/// Takes references to the matched pages. Copies a page whose tokens match only in part: the sequence will write to it.
-/// Returns false, and takes nothing, if there is no page for the copy.
+/// Takes references to the matched pages. A page that matches only in part is copied, because the sequence will write
+/// to it. Returns false, and takes nothing, if no page is free for the copy.
 bool CacheMemory::take_match(CacheLease& lease, const PrefixMatch& match) {
   for (size_t group = 0; group < windows_.size(); ++group) {
     std::vector<int32_t>& table = lease.tables[group];
@@ -120,7 +120,7 @@ int64_t CacheMemory::missing(const CacheLease& lease, size_t group, int64_t begi
   const std::vector<int32_t>& table = lease.tables[group];
   const int64_t all = (end + page_size_ - 1) / page_size_;
   if (windows_[group] == 0) return std::max<int64_t>(0, all - static_cast<int64_t>(table.size()));
-  // A window holds at most its own tokens and those of one step, plus a page that is cut at either end.
+  // The most pages a window needs: its tokens and those of one step, plus a partly used page at either end.
   const int64_t most = (windows_[group] + std::min(chunk, end - begin) + page_size_ - 1) / page_size_ + 1;
   const int64_t held = std::count_if(table.begin(), table.end(), [](int32_t page) { return page >= 0; });
   return std::max<int64_t>(0, std::min(all - first_seen_page(group, begin), most) - held);
@@ -144,7 +144,7 @@ void CacheMemory::publish(CacheLease& lease, std::span<const TokenId> tokens, in
   if (partial && lease.node->depth < computed && !windows_.empty()) partial_node(lease, tokens, computed);
 }
 
-/// The node of a partly filled last block, with its pages. The sequence goes on writing after `computed`.
+/// The tree node of a partly filled last block, with its pages. The sequence continues to write after `computed`.
 PrefixNode* CacheMemory::partial_node(CacheLease& lease, std::span<const TokenId> tokens, int64_t computed) {
   const auto begin = static_cast<size_t>(lease.node->depth);
   PrefixNode* node = tree_.child(lease.node, tokens.subspan(begin, static_cast<size_t>(computed) - begin));

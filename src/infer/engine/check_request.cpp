@@ -42,7 +42,7 @@ void check_amounts(const Request& r) {
 
 int64_t check_request(const Request& request, const CacheShape& shape, const EngineOptions& options) {
   check_amounts(request);
-  const Sampler sampler(request.sampler);  // checks its options
+  const Sampler sampler(request.sampler);  // the constructor checks the options
   LAMINA_CHECK(!request.prompt.empty(), "generate: the prompt is empty; give at least one token, for example BOS");
   check_ids(request.prompt, "prompt token", shape.vocab_size);
   check_ids(request.stop_tokens, "stop token", shape.vocab_size);
@@ -52,7 +52,7 @@ int64_t check_request(const Request& request, const CacheShape& shape, const Eng
   }
   LAMINA_CHECK(options.tokenizer || (request.stop_strings.empty() && !request.text),
                "generate: stop strings and text need a tokenizer; give the engine one, or use stop tokens");
-  const StopStrings stops(request.stop_strings);  // checks them
+  const StopStrings stops(request.stop_strings);  // the constructor checks them
   LAMINA_CHECK(request.n <= options.max_waiting, "generate: ", request.n, " answers; at most ", options.max_waiting,
                " may wait");
   const int64_t context = request.context > 0 ? std::min(request.context, shape.context) : shape.context;
@@ -62,7 +62,7 @@ int64_t check_request(const Request& request, const CacheShape& shape, const Eng
   }
   const auto length = static_cast<int64_t>(request.prompt.size());
   LAMINA_CHECK(request.max_tokens > 0 || length > 1, "generate: a prompt of one token has nothing to score");
-  // If a prompt is only scored, its last token is predicted but never an input.
+  // If the prompt is only scored, its last token is predicted but never an input.
   const int64_t least = request.max_tokens > 0 ? length + 1 : length - 1;
   LAMINA_CHECK(least <= context, "generate: the prompt has ", length, " tokens, the context ", context,
                "; shorten it or raise the context");

@@ -4,8 +4,8 @@
 
 namespace lamina::infer {
 
-/// Throws Error if the engine cannot serve a request. Returns the maximum number of tokens of prompt and answer: the
-/// context, or less if the cache holds less.
+/// Throws an Error if the engine cannot serve a request. Returns the maximum length of prompt and answer together: the
+/// context, or what the cache holds if that is less.
 int64_t check_request(const Request& request, const CacheShape& shape, const EngineOptions& options);
 
 }  // namespace lamina::infer

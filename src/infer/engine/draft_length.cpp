@@ -6,7 +6,8 @@
 namespace lamina::infer {
 namespace {
 
-/// Below this acceptance a draft costs more than it saves. Drafts then pause, and one is tried again later.
+/// With a lower acceptance, drafts cost more than they save. Drafting then pauses for kPause tokens, and one more is
+/// tried.
 constexpr double kWorthDrafting = 0.25;
 constexpr int64_t kPause = 24;
 
@@ -14,12 +15,12 @@ constexpr int64_t kPause = 24;
 
 void DraftLength::measure(int64_t drafted, int64_t accepted) {
   if (drafted == 0) return;
-  // Tokens after the first wrong one say nothing, so there were accepted + 1 trials unless all were right.
+  // Tokens after the first wrong one tell nothing. So there were accepted + 1 trials, unless all tokens were right.
   const int64_t trials = std::min(drafted, accepted + 1);
   for (int64_t i = 0; i < trials; ++i) acceptance_ += 0.1 * ((i < accepted ? 1.0 : 0.0) - acceptance_);
   if (acceptance_ < kWorthDrafting) {
     pause_ = kPause;
-    acceptance_ = kWorthDrafting + 0.05;  // one draft decides after the pause
+    acceptance_ = kWorthDrafting + 0.05;  // after the pause, a single draft decides
   }
 }
 

@@ -4,17 +4,17 @@
 
 namespace lamina::infer {
 
-/// Chooses how many tokens of an answer are drafted at once, from the share of drafts that were right. Drafts pause if
-/// too few are.
+/// Chooses how many tokens of an answer to draft at once, from the share of drafted tokens that were right. Drafting
+/// pauses if that share is too low.
 class DraftLength {
  public:
   explicit DraftLength(int64_t most) : most_(most) {}
 
   /// Reports that `accepted` of `drafted` tokens were right.
   void measure(int64_t drafted, int64_t accepted);
-  /// Reports a new token of the answer, which shortens a pause.
+  /// Reports a new token of the answer. Shortens a pause by one token.
   void advance() { pause_ -= pause_ > 0 ? 1 : 0; }
-  /// Tokens that the next draft may have; 0 while drafts are paused.
+  /// Maximum length of the next draft. 0 while drafting pauses.
   int64_t length() const;
   double acceptance() const { return acceptance_; }
 

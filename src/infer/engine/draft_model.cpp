@@ -22,7 +22,7 @@ void DraftModel::clear() {
   memory_.clear();
 }
 
-/// Starts to follow an answer. Null if there is no room.
+/// Starts a sequence for an answer. Null if there is no memory for it.
 DraftModel::Sequence* DraftModel::admit(const DraftTask& task) {
   if (free_slots_.empty()) return nullptr;
   CacheLease lease;
@@ -38,7 +38,7 @@ DraftModel::Sequence* DraftModel::admit(const DraftTask& task) {
   return &sequence;
 }
 
-/// The sequence of a task, with its present tokens. Null if the model cannot read them.
+/// The sequence of a task, updated to its present tokens. Null if the draft model cannot read them.
 DraftModel::Sequence* DraftModel::follow(const DraftTask& task) {
   const auto is_readable = [&](TokenId id) { return id >= 0 && id < shape().vocab_size; };
   if (static_cast<int64_t>(task.tokens.size()) + task.limit - 1 > shape().context) return nullptr;
@@ -49,7 +49,7 @@ DraftModel::Sequence* DraftModel::follow(const DraftTask& task) {
   return std::ranges::all_of(pending, is_readable) ? &found->second : nullptr;
 }
 
-/// Forgets drafted tokens that are not those of the answer.
+/// Drops drafted tokens that the answer did not accept.
 void DraftModel::roll_back(Sequence& sequence, std::span<const TokenId> tokens) {
   const auto same = std::ranges::mismatch(sequence.tokens, tokens).in1 - sequence.tokens.begin();
   if (same >= sequence.computed) return;
@@ -88,7 +88,7 @@ void DraftModel::run(const StepPlan& plan, std::span<DraftTask* const> tasks) {
   }
 }
 
-/// Computes what the caches lack of the answers, and samples the first token of each draft.
+/// Computes the answers' tokens that the caches lack, and samples the first token of each draft.
 void DraftModel::read_pending(std::span<DraftTask> tasks) {
   StepPlan plan;
   std::vector<DraftTask*> planned;
@@ -100,7 +100,8 @@ void DraftModel::read_pending(std::span<DraftTask> tasks) {
       sequence->tokens.assign(task.tokens.begin(), task.tokens.end());
       const auto known = static_cast<int64_t>(task.tokens.size());
       const int64_t end = std::min(known, sequence->computed + budget);
-      // Pages for the whole draft: reserving frees those of a window, which a rollback needs again.
+      // Reserve pages for the whole draft at once: reserving frees pages that left a window, but a rollback needs them
+      // again.
       if (memory_.reserve(sequence->lease, sequence->computed, end == known ? known + task.limit - 1 : end)) {
         budget -= end - sequence->computed;
         plan.rows.push_back(plan_row(*sequence, task.row_id, end));
@@ -124,7 +125,7 @@ void DraftModel::read_pending(std::span<DraftTask> tasks) {
   }
 }
 
-/// Drafts one more token for each task whose draft has begun and is not complete.
+/// Drafts one more token for each task whose draft has begun but is not complete.
 void DraftModel::extend(std::span<DraftTask> tasks) {
   for (;;) {
     StepPlan plan;

@@ -45,7 +45,7 @@ struct Engine::Impl {
         draft_model(draft ? std::make_unique<DraftModel>(std::move(draft), wanted.step_tokens) : nullptr),
         options(checked(std::move(wanted), runner->shape(), draft_model.get())),
         scheduler(*runner, options, draft_model.get()) {}
-  ~Impl() {  // a request and its answers refer to each other
+  ~Impl() {  // breaks the cycle of references between a request and its answers
     for (auto& [id, active] : requests) {
       active->answers.clear();
       active->held_back.clear();
@@ -71,7 +71,7 @@ struct Engine::Impl {
   std::vector<RunningAnswer> running() const;
 
   std::unique_ptr<StepRunner> runner;
-  std::unique_ptr<DraftModel> draft_model;  ///< null: none
+  std::unique_ptr<DraftModel> draft_model;  ///< null: no draft model
   const EngineOptions options;
   Scheduler scheduler;
   std::unordered_map<RequestId, std::shared_ptr<ActiveRequest>> requests;
@@ -79,7 +79,7 @@ struct Engine::Impl {
   std::vector<RequestId> cancels;
   std::deque<PlannedStep> in_flight;
   RequestId next_id = 1;
-  double last_done = 0;  ///< when the results of the last step arrived
+  double last_done = 0;  ///< time when the results of the last step arrived
   EngineStats counts;
 };
 
@@ -129,7 +129,7 @@ Update Engine::Impl::update_for(const Answer& answer) const {
   return update;
 }
 
-/// Ends an answer and delivers the last update. With `keep` its computed tokens stay in the prefix cache.
+/// Ends an answer and delivers its last update. With `keep`, its computed tokens stay in the prefix cache.
 void Engine::Impl::end(const std::shared_ptr<Answer>& answer, Finish finish, Update update, bool keep) {
   answer->ended = true;
   const int32_t row = answer->slot;
@@ -232,7 +232,7 @@ bool Engine::Impl::step() {
   }
 }
 
-/// Ends answers whose mask allows no token: the grammar is complete, or it has no way to go on.
+/// Ends answers for which the mask allows no token: the grammar is complete, or no continuation exists.
 void Engine::Impl::finish_stuck() {
   for (const std::shared_ptr<Answer>& answer : scheduler.take_stuck()) {
     Update update = update_for(*answer);
@@ -260,7 +260,7 @@ void Engine::Impl::apply(const PlannedStep& step, const StepResult& result) {
   LAMINA_CHECK(result.rows.size() == step.rows.size(), "engine: a step of ", step.rows.size(),
                " rows gave results for ", result.rows.size(), " (internal error, please report it)");
   for (size_t i = 0; i < step.rows.size(); ++i) {
-    // Results of an answer that ended or was preempted meanwhile are dropped.
+    // Drop the results of an answer that ended or was preempted after the step was queued.
     if (step.rows[i].answer->row_id == step.rows[i].row_id) apply_row(step.rows[i], result.rows[i]);
   }
 }
@@ -297,8 +297,8 @@ void Engine::Impl::apply_row(const PlannedRow& row, const RowResult& result) {
   if (listener && !listener(update) && !answer.ended) end(row.answer, Finish::asked, update_for(answer), true);
 }
 
-/// Accepts sampled tokens up to the first that differs from its draft. Each position used its own draw, so the tokens
-/// are those of decoding one by one.
+/// Accepts sampled tokens up to the first that differs from its draft. Each position used its own random number, so the
+/// tokens are the same as without speculation.
 std::optional<Finish> Engine::Impl::accept_sampled(const PlannedRow& row, const RowResult& result, Update& update) {
   Answer& answer = *row.answer;
   LAMINA_CHECK(static_cast<int64_t>(result.sampled.size()) == row.samples, "engine: a row with ", row.samples,
@@ -319,7 +319,7 @@ std::optional<Finish> Engine::Impl::accept_sampled(const PlannedRow& row, const 
   return finish ? finish : accept_forced(answer, update);
 }
 
-/// Inserts the tokens that a grammar forces. They are computed together with the next sampled token.
+/// Appends the tokens that a grammar forces. They are computed together with the next sampled token.
 std::optional<Finish> Engine::Impl::accept_forced(Answer& answer, Update& update) {
   if (!answer.mask || answer.request().logprobs >= 0) return {};
   const auto& stops = answer.request().stop_tokens;
@@ -331,7 +331,7 @@ std::optional<Finish> Engine::Impl::accept_forced(Answer& answer, Update& update
   return {};
 }
 
-/// After a failed step the contents of the cache are unknown: all running answers end and nothing stays cached.
+/// After a failed step, the contents of the cache are unknown. Ends all running answers and clears the prefix cache.
 void Engine::Impl::fail(const std::string& message) {
   in_flight.clear();
   while (!scheduler.running().empty()) {

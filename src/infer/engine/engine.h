@@ -9,31 +9,31 @@
 
 namespace lamina::infer {
 
-/// Limits of an engine, and what it uses.
+/// Limits and features of an engine.
 struct EngineOptions {
-  int64_t rows = 256;          ///< maximum number of answers computed at once; also limited by the runner
+  int64_t rows = 256;          ///< maximum number of answers computed at once; the runner may limit it further
   int64_t step_tokens = 2048;  ///< maximum number of tokens in a step: decode rows first, then prompt chunks
-  int64_t max_waiting = 4096;  ///< answers that may wait; more is QueueFull
-  bool prefix_cache = true;    ///< requests with a common prefix compute it once
-  /// Maximum number of tokens drafted at once, by prompt lookup or by the draft model. 0: no prompt lookup, and
-  /// kDraftModelTokens with a draft model.
+  int64_t max_waiting = 4096;  ///< maximum number of waiting answers; above it, submit() throws QueueFull
+  bool prefix_cache = true;    ///< compute a common prefix of several requests only once
+  /// Maximum number of tokens drafted at once, by the draft model if there is one, otherwise by prompt lookup. 0: no
+  /// prompt lookup; kDraftModelTokens with a draft model.
   int64_t draft_tokens = 0;
-  int64_t draft_rows = 8;  ///< no drafts if more answers than this are running
-  int64_t quantum = 512;   ///< tokens per client and round of the fair queue
-  /// For stop strings and text. Must outlive the engine.
+  int64_t draft_rows = 8;  ///< speculative decoding stops while more answers than this are running
+  int64_t quantum = 512;   ///< tokens per client in a round of the fair queue
+  /// Needed for stop strings and text. Must outlive the engine.
   const text::Tokenizer* tokenizer = nullptr;
-  /// Time in seconds, for deadlines and statistics; default: a steady clock.
+  /// Clock in seconds, for deadlines and statistics. Default: a steady clock.
   std::function<double()> now = {};
-  /// Is told of every step and answer. Must outlive the engine.
+  /// Called for every step and answer. Must outlive the engine.
   EngineObserver* observer = nullptr;
 };
 
 constexpr int64_t kDraftModelTokens = 8;  ///< see EngineOptions::draft_tokens
 
-/// Counters since the start, and the present state.
+/// Counters since the start, and the current state.
 struct EngineStats {
-  int64_t requests = 0;       ///< accepted
-  int64_t answers_done = 0;   ///< ended, for whatever reason
+  int64_t requests = 0;       ///< accepted requests
+  int64_t answers_done = 0;   ///< answers that ended, for any reason
   int64_t rejected = 0;       ///< requests refused because the queue was full
   int64_t cancelled = 0;      ///< answers ended with Finish::cancelled
   int64_t expired = 0;        ///< answers ended with Finish::deadline
@@ -41,25 +41,25 @@ struct EngineStats {
   int64_t waiting = 0;        ///< answers in the queue now
   int64_t running = 0;        ///< answers that hold cache memory now
   int64_t rows = 0;           ///< maximum of running
-  int64_t steps = 0;          ///< of the runner
-  int64_t prompt_tokens = 0;  ///< computed
+  int64_t steps = 0;          ///< steps of the runner
+  int64_t prompt_tokens = 0;  ///< computed prompt tokens
   int64_t cached_tokens = 0;  ///< prompt tokens found in the prefix cache
-  int64_t answer_tokens = 0;  ///< generated
-  int64_t preemptions = 0;    ///< answers whose cache was given up for others
+  int64_t answer_tokens = 0;  ///< generated tokens
+  int64_t preemptions = 0;    ///< answers that gave up their cache for others
   int64_t drafted = 0;        ///< tokens proposed by speculative decoding
-  int64_t accepted = 0;       ///< of these, tokens that were right
-  int64_t draft_steps = 0;    ///< of the draft model
-  int64_t forced = 0;         ///< tokens inserted without sampling
+  int64_t accepted = 0;       ///< drafted tokens that were right
+  int64_t draft_steps = 0;    ///< steps of the draft model
+  int64_t forced = 0;         ///< tokens that a grammar forced, inserted without sampling
   int64_t pages = 0;          ///< cache pages of all groups
-  int64_t pages_used = 0;     ///< held by running answers
-  int64_t pages_cached = 0;   ///< hold prefixes that no running answer uses
+  int64_t pages_used = 0;     ///< pages held by running answers
+  int64_t pages_cached = 0;   ///< pages with prefixes that no running answer uses
   int64_t states_used = 0;    ///< state slots held by running answers
   int64_t states_cached = 0;  ///< state slots that hold snapshots
-  int64_t cache_bytes = 0;    ///< of everything: pages of all groups and states
-  int64_t evictions = 0;      ///< cached pages and snapshots given up for new ones
-  double step_seconds = 0;    ///< during which steps were planned or in flight
-  double longest_step = 0;    ///< seconds
-  /// Mean over the time of all steps.
+  int64_t cache_bytes = 0;    ///< memory of all pages and states
+  int64_t evictions = 0;      ///< cached pages and snapshots dropped to make room
+  double step_seconds = 0;    ///< total time with a step planned or in flight
+  double longest_step = 0;    ///< in seconds
+  /// Mean throughput over step_seconds.
   double answer_tokens_per_second() const {
     return step_seconds > 0 ? static_cast<double>(answer_tokens) / step_seconds : 0;
   }
@@ -72,42 +72,42 @@ struct EngineStats {
   }
 };
 
-/// The progress of an answer that holds cache memory. It says nothing about the text or the client.
+/// Progress of an answer that holds cache memory. Reveals nothing about the text or the client.
 struct RunningAnswer {
-  int32_t row = 0;            ///< in [0, EngineStats::rows), fixed while the answer runs
-  int64_t prompt_tokens = 0;  ///< of the prompt, computed or not
-  int64_t computed = 0;       ///< tokens of prompt and answer in the cache
+  int32_t row = 0;            ///< index in [0, EngineStats::rows); does not change while the answer runs
+  int64_t prompt_tokens = 0;  ///< length of the prompt, whether computed or not
+  int64_t computed = 0;       ///< prompt and answer tokens in the cache
   int64_t generated = 0;      ///< answer tokens
-  double seconds = 0;         ///< since the first answer token; 0: there is none yet
+  double seconds = 0;         ///< time since the first answer token; 0: there is none yet
 };
 
 /// Generates answers for many requests at once by continuous batching: each step takes one token of every running
-/// answer and fills the rest of the step with prompts. Not thread-safe; EngineThread is. Given a deterministic clock,
+/// answer and fills the rest of the step with prompts. Not thread-safe; see EngineThread. With a deterministic clock,
 /// everything depends only on the order of the calls. docs/explanation/engine.md explains how it works.
 class Engine {
  public:
-  /// Owns the runners. `draft` runs a smaller model with the same tokenizer, whose tokens the other model verifies; the
-  /// answers are the same with and without. Throws Error if the options are out of range.
+  /// Owns the runners. `draft` runs a smaller model with the same tokenizer; the main model verifies its tokens, so the
+  /// answers do not change. Throws an Error if the options are out of range.
   explicit Engine(std::unique_ptr<StepRunner> runner, EngineOptions options = {},
                   std::unique_ptr<StepRunner> draft = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Queues a request. Throws Error if it cannot be served, and QueueFull if too many answers wait. `id` 0: the engine
-  /// picks one.
+  /// Queues a request. Throws an Error if it cannot be served, and QueueFull if too many answers wait. `id` 0: the
+  /// engine chooses one.
   RequestId submit(Request request, Listener listener, RequestId id = 0);
   /// Ends all answers of a request with Finish::cancelled. Unknown and finished requests are ignored.
   void cancel(RequestId id);
   void cancel_all();  ///< cancel() of every request
-  /// Runs one step. Returns false if there was nothing to do. Throws Error if the runner failed; every answer that was
-  /// running has then ended with Finish::error.
+  /// Runs one step. Returns false if there was nothing to do. If the runner fails, every running answer ends with
+  /// Finish::error, and an Error is thrown.
   bool step();
   void run_until_idle();  ///< step() until there is nothing to do
 
-  EngineStats stats() const;                   ///< counters and present state
-  std::vector<RunningAnswer> running() const;  ///< the answers of EngineStats::running, by row
-  const CacheShape& shape() const;             ///< of the runner
+  EngineStats stats() const;                   ///< counters and current state
+  std::vector<RunningAnswer> running() const;  ///< the answers that EngineStats::running counts, by row
+  const CacheShape& shape() const;             ///< cache shape of the runner
   /// Drops all cached prefixes that no running answer uses.
   void clear_prefix_cache();
 

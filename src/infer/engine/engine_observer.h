@@ -7,22 +7,22 @@
 
 namespace lamina::infer {
 
-/// A step that has ended. Times are those of EngineOptions::now.
+/// A finished step. Times are those of EngineOptions::now.
 struct StepRecord {
-  double started = 0;   ///< when it was planned, or the step before ended
-  double seconds = 0;   ///< steps in flight overlap: from the end of the step before, if that was later than `started`
-  int64_t rows = 0;     ///< rows in the step
-  int64_t tokens = 0;   ///< tokens computed
-  int64_t running = 0;  ///< answers that hold cache memory after the step
-  int64_t waiting = 0;  ///< answers in the queue after the step
+  double started = 0;      ///< when the step was planned
+  double seconds = 0;      ///< duration, from the end of the previous step if that was after `started` (steps overlap)
+  int64_t rows = 0;        ///< rows in the step
+  int64_t tokens = 0;      ///< tokens computed
+  int64_t running = 0;     ///< answers that hold cache memory after the step
+  int64_t waiting = 0;     ///< answers in the queue after the step
   int64_t pages_used = 0;  ///< cache pages held by running answers after the step
 };
 
-/// An answer that has ended. Times are those of EngineOptions::now.
+/// A finished answer. Times are those of EngineOptions::now.
 struct AnswerRecord {
-  RequestId request = 0;               ///< its request
-  int64_t answer = 0;                  ///< in [0, n)
-  int32_t row = -1;                    ///< the last row it had; −1: it never ran
+  RequestId request = 0;               ///< the request it belongs to
+  int64_t answer = 0;                  ///< index among the request's answers
+  int32_t row = -1;                    ///< its last row; −1: it never ran
   double submitted = 0;                ///< when the request was submitted
   std::optional<double> admitted;      ///< when it first got a row
   std::optional<double> first_token;   ///< when its first token arrived
@@ -32,7 +32,7 @@ struct AnswerRecord {
   Finish finish = Finish::max_tokens;  ///< why it ended
 };
 
-/// Is told what an engine did, on the engine's thread. The functions must be quick and must not throw.
+/// Receives what an engine did, on the engine's thread. The functions must be quick and must not throw.
 class EngineObserver {
  public:
   EngineObserver() = default;

@@ -32,7 +32,7 @@ bool UpdateQueue::push(const Update& update) {
     same->error = update.error;
     same->cached_tokens = update.cached_tokens;
     same->request_done = update.request_done;
-    // The last update of the request is delivered last.
+    // Move the update that completes the request to the end, so that it is delivered last.
     if (update.request_done) std::rotate(same, std::next(same), updates_.end());
   }
   arrived_.notify_one();
@@ -126,7 +126,7 @@ EngineStats EngineThread::stats() const {
   return stats;
 }
 
-/// Copies the engine's state for other threads. Listing the rows is limited to every kRowsInterval while steps run.
+/// Copies the engine's state for other threads. While steps run, the rows are listed only every kRowsInterval.
 void EngineThread::publish(bool idle) {
   stats_ = engine_.stats();
   const auto now = std::chrono::steady_clock::now();
@@ -150,7 +150,7 @@ void EngineThread::run_task() {
   }
 }
 
-/// Hands over what arrived. Returns false if the thread must end.
+/// Passes new requests and cancellations to the engine. Returns false if the thread must end.
 bool EngineThread::take_inbox(bool idle) {
   std::vector<Submission> submissions;
   std::vector<RequestId> cancels;
@@ -186,7 +186,7 @@ void EngineThread::run() {
     try {
       idle = !engine_.step();
     } catch (const Error&) {
-      idle = false;  // the listeners were told; answers that wait go on
+      idle = false;  // the listeners know about the error; waiting answers continue
     }
   }
   engine_.cancel_all();

@@ -12,15 +12,16 @@
 
 namespace lamina::infer {
 
-/// Collects the updates of one request for a consumer on another thread. Never blocks the engine: updates that were not
-/// taken yet are merged, so at most one per answer is kept. Its size is bounded by the answer's length.
+/// Collects the updates of one request for a consumer on another thread. Never blocks the engine: updates that the
+/// consumer has not taken are merged, so there is at most one per answer, and the size is bounded by the answers'
+/// length.
 class UpdateQueue {
  public:
-  /// Adds an update; returns false once closed, which cancels the answer. This is the Listener's side.
+  /// Adds an update; to be called by the Listener. Returns false after close(), which cancels the answer.
   bool push(const Update& update);
-  /// The next update, or nothing after `seconds`. After the update with `request_done` there are no more.
+  /// The next update, or nothing after `seconds` without one. The update with `request_done` is the last.
   std::optional<Update> pop(double seconds);
-  /// The consumer is gone.
+  /// Tells the engine that the consumer is gone.
   void close();
 
  private:
@@ -30,31 +31,31 @@ class UpdateQueue {
   bool closed_ = false;
 };
 
-/// Owns an Engine and the thread that runs it. All methods may be called from any thread.
+/// Owns an Engine and the thread that runs it. Any thread may call its methods.
 class EngineThread {
  public:
-  /// Starts the thread; arguments as for Engine.
+  /// Starts the thread. The arguments are those of Engine.
   explicit EngineThread(std::unique_ptr<StepRunner> runner, EngineOptions options = {},
                         std::unique_ptr<StepRunner> draft = {});
-  /// Cancels everything that runs and ends the thread.
+  /// Cancels everything that runs, then ends the thread.
   ~EngineThread();
 
-  /// As Engine::submit. The listener is called from the engine's thread.
+  /// See Engine::submit. The engine's thread calls the listener.
   RequestId submit(Request request, Listener listener);
-  /// Updates arrive in the returned queue. Closing the queue cancels the request.
+  /// The same, but updates arrive in the returned queue. Closing the queue cancels the request.
   std::shared_ptr<UpdateQueue> submit(Request request);
-  void cancel(RequestId id);  ///< as Engine::cancel
+  void cancel(RequestId id);  ///< see Engine::cancel
   /// Runs `task` on the engine's thread between two steps, for other uses of the runner's model. At most one task runs
-  /// between two steps. The task must not throw; its exceptions are dropped. Throws QueueFull if kMaxTasks wait. Tasks
-  /// that have not started when the engine ends are destroyed.
+  /// between two steps. The task must not throw; its exceptions are dropped. Throws QueueFull if kMaxTasks tasks wait.
+  /// Tasks that have not started when the engine ends are destroyed.
   void post(std::function<void()> task);
-  EngineStats stats() const;  ///< as of the last step
-  /// As Engine::running, at most kRowsInterval older than stats().
+  EngineStats stats() const;  ///< state after the last step
+  /// See Engine::running. At most kRowsInterval older than stats().
   std::vector<RunningAnswer> running() const;
-  const CacheShape& shape() const { return shape_; }  ///< of the runner
+  const CacheShape& shape() const { return shape_; }  ///< cache shape of the runner
 
   static constexpr size_t kMaxTasks = 64;        ///< see post()
-  static constexpr double kRowsInterval = 0.05;  ///< seconds
+  static constexpr double kRowsInterval = 0.05;  ///< in seconds
 
  private:
   struct Submission {
@@ -69,16 +70,16 @@ class EngineThread {
   void run_task();
 
   const EngineOptions options_;
-  Engine engine_;  ///< used by the thread alone
+  Engine engine_;  ///< used only by the thread
   const CacheShape shape_;
-  mutable std::mutex mutex_;  ///< guards what follows
+  mutable std::mutex mutex_;  ///< guards the members below
   std::condition_variable wake_;
   std::vector<Submission> inbox_;
   std::vector<RequestId> cancels_;
   std::deque<std::function<void()>> tasks_;
   EngineStats stats_;
   std::vector<RunningAnswer> running_;
-  std::chrono::steady_clock::time_point running_at_;  ///< when running_ was taken
+  std::chrono::steady_clock::time_point running_at_;  ///< time when running_ was copied
   int64_t rejected_ = 0;
   RequestId last_id_ = 0;
   bool stop_ = false;

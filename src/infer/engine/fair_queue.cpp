@@ -16,8 +16,8 @@ void FairQueue::push_front(std::shared_ptr<Answer> answer) {
   ++size_;
 }
 
-/// Adds quanta until a client that waits at `priority` has credit. Clients that do not wait save nothing up; they only
-/// pay off what they owe.
+/// Gives rounds of quanta until a client that waits at `priority` has credit. Clients that do not wait cannot collect
+/// credit; they only pay off debt.
 void FairQueue::begin_round(int priority) {
   int64_t rounds = INT64_MAX;
   for (const auto& [name, client] : clients_) {
@@ -38,7 +38,7 @@ std::shared_ptr<Answer> FairQueue::next() {
   }
   const auto serves = [&](const Client& client) { return client.credit > 0 && client.waiting.contains(priority); };
   for (int attempt = 0; attempt < 2; ++attempt) {
-    // From the client whose turn it is, around the ring.
+    // Start with the client whose turn it is and go around the ring.
     auto client = clients_.lower_bound(turn_);
     for (size_t i = 0; i < clients_.size(); ++i, ++client) {
       if (client == clients_.end()) client = clients_.begin();
@@ -67,7 +67,7 @@ bool FairQueue::remove(const Answer& answer) {
 }
 
 void FairQueue::charge(const std::string& client, int64_t tokens) {
-  if (size_ == 0) {  // nobody waits, so nobody is owed anything
+  if (size_ == 0) {  // nobody waits: forget all credit and debt
     clients_.clear();
   } else {
     clients_[client].credit -= tokens;

@@ -12,7 +12,7 @@ namespace {
 struct LoadRequest {
   double arrival = 0;
   Request request;
-  double first = -1, last = 0;  ///< times of the first and the latest delivery
+  double first = -1, last = 0;  ///< times of the first and of the latest delivery
   int64_t tokens = 0;
 };
 
@@ -70,7 +70,7 @@ void add_latencies(const LoadRequest& one, LoadTestReport& report) {
   if (one.tokens > 1) report.per_token.values.push_back((one.last - one.first) / (answer - 1));
 }
 
-/// Counters of a run that began with `before`.
+/// The counters of a run, as the difference to the counters before it.
 EngineStats since(EngineStats stats, const EngineStats& before) {
   stats.requests -= before.requests;
   stats.steps -= before.steps;

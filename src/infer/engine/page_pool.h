@@ -18,7 +18,7 @@ class PagePool {
   int64_t free() const { return static_cast<int64_t>(free_.size()); }
   int32_t refs(int32_t page) const { return refs_[static_cast<size_t>(page)]; }
 
-  /// A free page with one reference, or −1 if there is none.
+  /// Returns a free page with one reference, or −1 if there is none.
   int32_t take() {
     if (free_.empty()) return -1;
     const int32_t page = free_.back();

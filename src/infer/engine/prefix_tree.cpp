@@ -10,7 +10,7 @@ int64_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b) {
   return static_cast<int64_t>(count);
 }
 
-/// The child that shares the most tokens with `block`, and how many.
+/// The child that shares the most tokens with `block`, and the number of shared tokens.
 std::pair<PrefixNode*, int64_t> nearest_child(const PrefixNode& node, std::span<const TokenId> block) {
   auto next = node.children.lower_bound(block);
   std::pair<PrefixNode*, int64_t> best{nullptr, 0};
@@ -76,7 +76,7 @@ bool PrefixTree::servable(const PrefixMatch& match, int64_t tokens, const Prefix
   };
   const int64_t last = (tokens - 1) / page_size_;
   for (size_t group = 0; group < windows_.size(); ++group) {
-    // The next query is at position `tokens` and sees the positions above tokens − window.
+    // The next query is at position `tokens` and attends to positions above tokens − window.
     const int64_t oldest = windows_[group] > 0 ? std::max<int64_t>(0, tokens - windows_[group] + 1) : 0;
     if (oldest >= tokens) continue;
     for (int64_t block = last; block >= oldest / page_size_; --block) {
@@ -134,7 +134,7 @@ PrefixNode* PrefixTree::child(PrefixNode* node, std::span<const TokenId> block) 
 
 void PrefixTree::adopt(PrefixNode* node, size_t resource, int32_t page) {
   if (node->held[resource] >= 0) return;
-  // A page that was published partly filled moves to the node of its longer block.
+  // If the page was published partly filled, it moves to the node of its longer block.
   PrefixNode* owner = owners_[resource][static_cast<size_t>(page)];
   if (owner) forget(owner, resource);
   hold(resource, page);

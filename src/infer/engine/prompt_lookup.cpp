@@ -16,7 +16,7 @@ uint64_t gram_key(std::span<const text::TokenId> gram) {
 }  // namespace
 
 void PromptLookup::append(std::span<const text::TokenId> tokens) {
-  // The n-gram at the very end is left out: it would find itself.
+  // Skip the n-gram at the very end: it would find itself.
   for (indexed_ = std::max(indexed_, kGram); indexed_ < tokens.size(); ++indexed_) {
     ends_[gram_key(tokens.subspan(indexed_ - kGram, kGram))] = indexed_;
   }
@@ -28,7 +28,7 @@ std::vector<text::TokenId> PromptLookup::draft(std::span<const text::TokenId> to
   const auto found = ends_.find(gram_key(gram));
   if (found == ends_.end() || !std::ranges::equal(tokens.subspan(found->second - kGram, kGram), gram)) return {};
   std::vector<text::TokenId> result;
-  // The draft may run into itself: a repetition shorter than the draft is continued.
+  // The draft may read its own beginning, so a repetition that is shorter than the draft continues.
   for (size_t at = found->second; static_cast<int64_t>(result.size()) < limit; ++at) {
     result.push_back(at < tokens.size() ? tokens[at] : result[at - tokens.size()]);
   }

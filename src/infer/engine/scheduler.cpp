@@ -5,13 +5,14 @@
 namespace lamina::infer {
 namespace {
 
-/// Most tokens of a row that is planned as a decode row: the sampled token and those that a grammar forced.
+/// Maximum number of tokens in a decode row: the sampled token, and those that a grammar forced.
 constexpr int64_t kDecodeTokens = 16;
-/// Most tokens to compute before the next sample of a row that gets a draft. After a wrong draft, a model with states
-/// computes the accepted tokens again; with more than this a draft waits for a step.
+/// Maximum number of tokens that a row with a draft may have to compute before its next sample. After a wrong draft, a
+/// model with states recomputes the accepted tokens; if they are more than this, the next draft waits for a step.
 constexpr int64_t kPendingBeforeDraft = 4;
 
-/// Answers of a request without prefix cache share their prompt under a salt of their own.
+/// Salt for the prefix cache. The answers of a request that opted out of it share their prompt under a salt of their
+/// own.
 std::string salt_of(const Answer& answer) {
   const Request& request = answer.request();
   return request.prefix_cache ? str("s", request.cache_salt) : str("r", answer.active->id);
@@ -75,7 +76,7 @@ PlannedStep Scheduler::plan(bool in_flight) {
     plan_chunks(step);
     admit(step);
     if (!step.rows.empty() || in_flight || running_.empty() || !stuck_.empty()) return step;
-    // Prompts hold all memory and none can go on: the most recent one gives its pages back.
+    // Partly computed prompts hold all memory, and none can continue. The most recent one must give up its pages.
     LAMINA_CHECK(running_.size() > 1,
                  "engine: an answer that runs alone finds no page (internal error, please report it)");
     preempt(running_.back());
@@ -95,7 +96,7 @@ void Scheduler::plan_decodes(PlannedStep& step) {
   for (size_t i = 0; i < running_.size(); ++i) {
     const std::shared_ptr<Answer> answer = running_[i];
     if (answer->in_prompt() || answer->pending() == 0 || answer->pending() > kDecodeTokens) continue;
-    if (answer->unknown > 0 && answer->is_full()) continue;  // waits for its last token
+    if (answer->unknown > 0 && answer->is_full()) continue;  // its last token is being sampled
     std::vector<TokenId> draft = take_draft(*answer);
     const int64_t end = answer->length();
     while (!memory_.reserve(answer->lease, answer->computed, end + static_cast<int64_t>(draft.size()))) {
@@ -121,13 +122,14 @@ void Scheduler::plan_chunks(PlannedStep& step) {
 
 void Scheduler::plan_chunk(PlannedStep& step, const std::shared_ptr<Answer>& answer) {
   if (answer->pending() == 0 || (answer->unknown > 0 && answer->is_full())) return;
-  // Pages that left the window are freed first: they may be what the chunk needs.
+  // First free the pages that left the window: the chunk may need them.
   memory_.reserve(answer->lease, answer->computed, answer->computed);
   const int64_t end = memory_.reservable(answer->lease, answer->computed, chunk_end(*answer));
   if (end > answer->computed && memory_.reserve(answer->lease, answer->computed, end)) add_row(step, answer, end, {});
 }
 
-/// Where a chunk ends. Chunks of models with states end at pages, so that a snapshot of the state fits the prefix tree.
+/// Where a chunk ends. For models with states, chunks end at page boundaries, so that a state snapshot fits the prefix
+/// tree.
 int64_t Scheduler::chunk_end(const Answer& answer) const {
   const int64_t begin = answer.computed;
   int64_t end = std::min(answer.length(), begin + budget_);
@@ -179,7 +181,7 @@ bool Scheduler::admit_one(const std::shared_ptr<Answer>& answer) {
   return true;
 }
 
-/// Whether the prompt fits, together with the rest of the prompts that were admitted before.
+/// Whether the prompt fits in memory, together with the rest of the prompts that were admitted earlier.
 bool Scheduler::fits(const Answer& answer) const {
   const int64_t chunk = options_.step_tokens;
   for (size_t group = 0; group < memory_.groups(); ++group) {
@@ -192,7 +194,7 @@ bool Scheduler::fits(const Answer& answer) const {
   return true;
 }
 
-/// Tokens that a draft for the next step may have; 0: no draft.
+/// Maximum length of a draft for the next step; 0: no draft.
 int64_t Scheduler::draft_limit(const Answer& answer) const {
   const bool decodes = !answer.in_prompt() && answer.pending() > 0 && answer.pending() <= kPendingBeforeDraft;
   if (!drafts(answer) || !decodes || answer.unknown > 0) return 0;
@@ -217,17 +219,17 @@ void Scheduler::propose_drafts() {
   if (tasks.empty()) return;
   draft_model_->propose(tasks);
   for (size_t i = 0; i < tasks.size(); ++i) {
-    // A padded vocabulary may be larger than the target's.
+    // The draft model's vocabulary may be padded and larger than the target's.
     const auto end = std::ranges::find_if(tasks[i].draft, [&](TokenId id) { return id >= shape_.vocab_size; });
     answers[i]->draft.assign(tasks[i].draft.begin(), end);
     if (tasks[i].refused) answers[i]->draft_length.reset();
   }
 }
 
-/// The draft of an answer, as far as the step's budget allows.
+/// The draft of an answer, cut to the step's token budget.
 std::vector<TokenId> Scheduler::take_draft(Answer& answer) {
   std::vector<TokenId> draft = std::exchange(answer.draft, {});
-  const int64_t others = static_cast<int64_t>(running_.size()) - 1;  // each keeps a token of the budget
+  const int64_t others = static_cast<int64_t>(running_.size()) - 1;  // every other row needs one token of the budget
   const int64_t limit = std::max<int64_t>(0, budget_ - answer.pending() - others);
   if (static_cast<int64_t>(draft.size()) > limit) draft.resize(static_cast<size_t>(limit));
   return draft;
@@ -243,7 +245,8 @@ void Scheduler::settle_draft(const PlannedRow& row, int64_t right) {
   memory_.drop_saved_state(answer.lease);
 }
 
-/// Computes the masks of a row's samples. Cuts the draft where the grammar forbids it. False if no token is allowed.
+/// Computes the masks of a row's samples. Cuts the draft where the grammar forbids it. Returns false if no token is
+/// allowed.
 bool Scheduler::fill_masks(PlannedRow& row, std::vector<TokenId>& draft) const {
   const Answer& answer = *row.answer;
   if (!answer.mask) return true;
@@ -254,7 +257,7 @@ bool Scheduler::fill_masks(PlannedRow& row, std::vector<TokenId>& draft) const {
     const bool any =
         answer.allowed(*state, answer.answered() + static_cast<int64_t>(sample), std::span(row.mask).last(words));
     if (!any && sample == 0) return false;
-    // Nothing is drafted past tokens that the grammar forces: they are inserted after this sample.
+    // The draft ends where the grammar forces tokens: these are inserted after this sample.
     if (!any || (sample < draft.size() && (!state->accept(draft[sample]) || !state->forced().empty()))) {
       draft.resize(any ? sample : sample - 1);
       row.mask.resize((draft.size() + 1) * words);
@@ -293,13 +296,13 @@ void Scheduler::add_row(PlannedStep& step, const std::shared_ptr<Answer>& answer
   add_scores(row, *answer, end);
   row.tokens.insert(row.tokens.end(), draft.begin(), draft.end());
   row.samples = samples ? 1 + static_cast<int32_t>(draft.size()) : 0;
-  if (draft.empty()) memory_.drop_saved_state(answer->lease);  // a grammar may have cut the draft
+  if (draft.empty()) memory_.drop_saved_state(answer->lease);  // a grammar may have cut the draft to nothing
   row.draft = std::move(draft);
   budget_ -= static_cast<int64_t>(row.tokens.size());
-  answer->computed = end;  // drafted tokens count once they are accepted
+  answer->computed = end;  // drafted tokens count when they are accepted
   if (samples) ++answer->unknown;
   answer->last_index = static_cast<int32_t>(step.rows.size());
-  const int64_t served = end + (samples ? 1 : 0);  // with the sampled token
+  const int64_t served = end + (samples ? 1 : 0);  // including the sampled token
   if (served > answer->charged) {
     queue_.charge(answer->request().client, served - answer->charged);
     answer->charged = served;
@@ -316,10 +319,11 @@ void Scheduler::queued(const PlannedStep& step) {
       memory_.publish(answer.lease, answer.tokens, known, false);
       continue;
     }
-    // The end of a prompt is published with its last, partly filled page: the next turn and other answers start there.
+    // At the end of a prompt, publish its last, partly filled page, too: the next turn and other answers continue
+    // there.
     memory_.publish(answer.lease, answer.tokens, known, known >= answer.prompt_length);
-    // The state at the end of the answer is kept instead of that at the end of the prompt, if it can be: snapshots are
-    // few. A step planned ahead may move it on first.
+    // Snapshots are few. If possible, keep the state at the end of the answer rather than at the end of the prompt.
+    // With pipelined steps that may not be possible: a step planned ahead may already have changed the state.
     const bool keeps_state = known < answer.prompt_length || shape_.pipelined || !answer.active->held_back.empty();
     if (memory_.has_states() && keeps_state) memory_.snapshot(answer.lease, answer.tokens, known);
     const bool forks = answer.computed >= answer.prompt_length - 1;
@@ -332,7 +336,7 @@ void Scheduler::release(Answer& answer, bool keep) {
   if (keep) {
     const int64_t known = std::min<int64_t>(answer.computed, static_cast<int64_t>(answer.tokens.size()));
     memory_.publish(answer.lease, answer.tokens, known, true);
-    // A step in flight may already have moved the state on; then there is nothing to keep.
+    // If a step in flight has already changed the state, there is nothing to keep.
     if (memory_.has_states() && answer.unknown == 0) memory_.snapshot(answer.lease, answer.tokens, known);
   }
   memory_.release(answer.lease);

@@ -11,7 +11,7 @@
 
 namespace lamina::infer {
 
-/// A row of a planned step, with the data that its StepRow points to.
+/// A row of a planned step, and the data that its StepRow points to.
 struct PlannedRow {
   std::shared_ptr<Answer> answer;
   int64_t row_id = 0;
@@ -19,8 +19,8 @@ struct PlannedRow {
   int32_t previous = -1;
   int32_t samples = 0;
   std::vector<TokenId> tokens;
-  std::vector<TokenId> draft;  ///< the last tokens, if they are drafted
-  std::vector<uint32_t> mask;  ///< per sample
+  std::vector<TokenId> draft;  ///< the last tokens of the row, if they are drafted
+  std::vector<uint32_t> mask;  ///< allowed tokens, per sample
   std::vector<TokenId> scored;
   int64_t scored_begin = 0;
 };
@@ -34,11 +34,11 @@ struct PlannedStep {
 };
 
 /// Decides what each step computes: decode rows first, then prompt chunks, then new answers from the fair queue, within
-/// a budget of tokens. Gives and takes cache memory; if it is short, the most recent answer of the lowest priority is
-/// preempted: it waits again, and its tokens are recomputed or found in the prefix cache.
+/// a token budget. Allocates and frees cache memory. If memory is short, it preempts the most recent answer of the
+/// lowest priority: that answer waits again, and its tokens are recomputed or found in the prefix cache.
 class Scheduler {
  public:
-  /// All arguments must outlive this. `draft_model` null: drafts come from prompt lookup.
+  /// All arguments must outlive this object. `draft_model` null: prompt lookup drafts.
   Scheduler(StepRunner& runner, const EngineOptions& options, DraftModel* draft_model);
 
   FairQueue& queue() { return queue_; }
@@ -51,15 +51,15 @@ class Scheduler {
 
   /// Whether the next step can be planned before the results of the last one are known.
   bool can_look_ahead() const;
-  /// The next step; empty if nothing can run now. `in_flight`: whether results of an earlier step are outstanding.
+  /// Plans the next step; empty if nothing can run now. `in_flight`: results of an earlier step are outstanding.
   PlannedStep plan(bool in_flight);
-  /// Publishes what a queued step computes. Call after StepRunner::run.
+  /// Publishes the pages that a queued step fills. Call it after StepRunner::run.
   void queued(const PlannedStep& step);
-  /// After the results of a row with a draft, of which `right` tokens were accepted: undoes the others.
+  /// Call it with the results of a row with a draft. `right` drafted tokens were accepted; the others are undone.
   void settle_draft(const PlannedRow& row, int64_t right);
-  /// Takes an answer out of the running ones or the queue and frees its memory. With `keep` its tokens stay cached.
+  /// Removes a running or waiting answer and frees its memory. With `keep`, its tokens stay in the prefix cache.
   void remove(const std::shared_ptr<Answer>& answer, bool keep);
-  /// Answers whose mask allows no token although the grammar is not complete, found by plan().
+  /// Answers found by plan() for which the mask allows no token.
   std::vector<std::shared_ptr<Answer>> take_stuck() { return std::exchange(stuck_, {}); }
 
  private:
@@ -94,7 +94,7 @@ class Scheduler {
   uint64_t step_number_ = 0;
   int64_t preemptions_ = 0;
   int64_t cached_tokens_ = 0;  ///< prompt tokens found in the prefix cache
-  bool memory_short_ = false;  ///< the last admission failed for lack of memory
+  bool memory_short_ = false;  ///< the last admission failed because memory was short
 };
 
 }  // namespace lamina::infer

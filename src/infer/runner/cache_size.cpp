@@ -9,7 +9,7 @@
 namespace lamina::infer {
 namespace {
 
-/// New tokens of a step that a window's pages must hold besides the window.
+/// Number of new tokens per step that the pages of a window must hold in addition to the window.
 constexpr int64_t kChunk = 2048;
 
 int64_t limit_of(const nn::Model& model, const ModelRunnerOptions& options) {
@@ -18,7 +18,7 @@ int64_t limit_of(const nn::Model& model, const ModelRunnerOptions& options) {
   return free ? *free / 10 * 9 : kDefaultCacheBytes;
 }
 
-/// Pages of each group for sequences of `tokens` tokens in total.
+/// Number of pages that each group needs for sequences with `tokens` tokens in total.
 std::vector<int64_t> pages_for(const nn::Model& model, const nn::SequenceCache& one, int64_t tokens, int64_t rows) {
   const int64_t size = one.page_size();
   std::vector<int64_t> pages;
@@ -39,7 +39,8 @@ int64_t bytes_of(const nn::SequenceCache& one, const std::vector<int64_t>& pages
   return bytes;
 }
 
-/// Page tables are the same on all ranks, so the numbers must be, too. A rank with more KV heads has room for fewer.
+/// All ranks must have the same number of pages, because their page tables are the same. Takes the minimum: a rank with
+/// more KV heads has room for fewer pages.
 void agree_on_least(comm::Communicator& ranks, nn::SequenceCacheOptions& sized) {
   std::vector<double> own(sized.pages.begin(), sized.pages.end());
   own.push_back(static_cast<double>(sized.state_slots));
@@ -80,7 +81,7 @@ nn::SequenceCacheOptions size_caches(const nn::Model& model, const ModelRunnerOp
   sized.state_slots = 1;
   const nn::SequenceCache one(model.cache_layouts(), sized, model.dtype(), Device::meta());
   const int64_t limit = limit_of(model, options);
-  // Every row needs a state; as many again are for snapshots of prefixes.
+  // Every row needs a state. The same number again is for snapshots of prefixes.
   sized.state_slots = one.has_states() ? 2 * options.rows : 0;
   const auto fits = [&](int64_t tokens) {
     return bytes_of(one, pages_for(model, one, tokens, options.rows), sized.state_slots) <= limit;
@@ -89,7 +90,7 @@ nn::SequenceCacheOptions size_caches(const nn::Model& model, const ModelRunnerOp
   LAMINA_CHECK(fits(options.page_size), "runner: ", limit, " bytes for caches; one page and one state take ",
                bytes_of(one, pages_for(model, one, options.page_size, options.rows), sized.state_slots),
                "; give more memory, or a cache of fewer bits");
-  int64_t low = 1;  // in pages
+  int64_t low = 1;  // number of pages
   int64_t high = options.rows * ((options.context + options.page_size - 1) / options.page_size);
   while (low < high) {
     const int64_t middle = low + (high - low + 1) / 2;

@@ -18,12 +18,12 @@ constexpr int64_t kStateSlots = 1;
 constexpr int64_t kCountRows = 2;
 constexpr int64_t kCountSources = 3;
 
-/// Views 4-byte elements as f32, for operators that only copy them.
+/// A view of 4-byte elements as f32, for operators that only copy them.
 Tensor as_f32(const Tensor& x) {
   return Tensor::borrow(x.raw(), x.shape(), DType::f32, x.device(), std::make_shared<Tensor>(x));
 }
 
-/// Occurrence counts of the rows in `slots` [n].
+/// The occurrence counts of the rows with these `slots` [n].
 Tensor gather_counts(const Tensor& counts, const Tensor& slots) {
   const Tensor rows = ops::embedding(as_f32(counts), slots);
   return Tensor::borrow(rows.raw(), rows.shape(), DType::i32, rows.device(), std::make_shared<Tensor>(rows));
@@ -66,7 +66,8 @@ bool DecodeGraphs::supports(const StepPlan& plan) {
     if (row.tokens.size() != 1 || row.samples != 1 || !row.scored.empty()) return false;
     const SamplingState& sampling = *row.sampling;
     if (!sampling.bias.empty() || sampling.softcap != 0 || sampling.top_logprobs > StepResults::kMaxTop) return false;
-    return !sampling.penalises() || row.offset >= sampling.prompt_length;  // the graph counts its tokens as answers
+    // The graph counts the row's token as part of the answer.
+    return !sampling.penalises() || row.offset >= sampling.prompt_length;
   });
 }
 
@@ -132,7 +133,7 @@ void DecodeGraphs::prepare_counts(const StepPlan& plan) {
       counts_.slice(0, row.slot, 1)
           .copy_(Tensor::from(history_counts(row, row.offset, vocab), {1, vocab}, Device::cpu(1)));
     }
-    counted = {row.row_id, row.offset + 1};  // the graph counts the row's token
+    counted = {row.row_id, row.offset + 1};  // the graph counts this step's token
   }
 }
 
@@ -157,7 +158,8 @@ void DecodeGraphs::upload(const StepPlan& plan, const PreviousQueries& previous,
     consumers.at(static_cast<size_t>(previous.at(static_cast<size_t>(row.previous)))) = static_cast<int64_t>(place);
   }
   std::memcpy(longs.data() + longs_.numel(), ints.data(), ints.size() * sizeof(int32_t));
-  inputs_.copy_(Tensor::from(longs, inputs_.shape(), Device::cpu(1)));  // one copy: each costs the GPU microseconds
+  // A single copy, because each one costs the GPU microseconds.
+  inputs_.copy_(Tensor::from(longs, inputs_.shape(), Device::cpu(1)));
   if (!from_device) return;
   const auto count = static_cast<int64_t>(consumers.size());
   if (consumers != consumers_) {
@@ -196,7 +198,7 @@ Replay& DecodeGraphs::graph_for(const Key& key) {
   const bool seldom = ++graph.wanted <= kSeldom;
   const auto& [bucket, top, masked, penalised] = key;
   const bool captured = graph.replay && graph.replay->is_captured();
-  if (!captured && seldom && bucket > 1) {  // one row has kernels and activations of its own
+  if (!captured && seldom && bucket > 1) {  // a single row uses other kernels and activation types
     for (const auto& [other, larger] : graphs_) {
       const bool fits =
           std::get<0>(other) > bucket &&

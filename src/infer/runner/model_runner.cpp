@@ -11,14 +11,14 @@ namespace lamina::infer {
 std::optional<DType> half_type_of(const nn::Model& model) {
   for (const auto& [name, weight] : model.state_dict()) {
     if (!name.starts_with("layers.") || weight.rank() != 2) continue;
-    if (weight.is_meta()) return DType::bf16;  // quantized: only the shape is left
+    if (weight.is_meta()) return DType::bf16;  // quantized: only the shape remains
     if (weight.dtype() == DType::bf16 || weight.dtype() == DType::f16) return weight.dtype();
   }
   return {};
 }
 
 struct ModelRunner::Impl {
-  /// `options` are those of checked_options(asked, given).
+  /// `options` is the result of checked_options(asked, given).
   Impl(nn::Model& given, const ModelRunnerOptions& options, const ModelRunnerOptions& asked)
       : model(given),
         device(given.device()),
@@ -44,13 +44,13 @@ struct ModelRunner::Impl {
     if (on_gpu) clear_pages();
     if (!on_gpu || !options.graphs || !model.supports_row_graphs()) return;
     std::optional<DType> single = asked.activations;
-    if (!single && activations) single = DType::f32;  // the fused kernels for one row use f32 activations
+    if (!single && activations) single = DType::f32;  // the fused kernels for one row need f32 activations
     graphs.emplace(model, *cache, sampling, results,
                    DecodeGraphs::Settings{options.rows, options.context, activations, single});
   }
 
-  /// Tensor cores multiply whole tiles: a masked key has weight 0, but its value must not be NaN. The CPU reads no
-  /// unused memory, and clearing would make it resident.
+  /// Clears unused cache pages on a GPU. Tensor cores multiply whole tiles: a masked key has weight 0, but its value
+  /// must not be NaN. The CPU does not read unused memory, and clearing would make it resident.
   void clear_pages() {
     for (size_t i = 0; i < model.cache_layouts().size(); ++i) {
       const ops::PagedCache& pages = cache->layer(i).pages;
@@ -81,20 +81,20 @@ struct ModelRunner::Impl {
     return std::move(flight);
   }
 
-  /// On all ranks that hold the model.
+  /// Runs the model on all ranks that hold it.
   Tensor call_model(StepInputs& inputs) {
     const auto call = [&] { return model.row_logits(inputs.ids, inputs.rows, *cache, inputs.wanted); };
     if (!leader) return call();
     return leader->run({number, std::exchange(changes, {}), std::move(inputs.host)}, call);
   }
 
-  /// On this rank now, on the others before the next model call.
+  /// Changes the cache on this rank now, and on the others before the next model call.
   void change(const CacheChange& one) {
     apply(one, *cache);
     if (leader) changes.push_back(one);
   }
 
-  /// Samples `count` queries from the first on.
+  /// Samples queries [first, first + count).
   void sample(const Tensor& logits, const StepInputs& inputs, int64_t first, int64_t count) {
     const auto queries = std::span(inputs.queries).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
     bool masked = false;
@@ -121,11 +121,11 @@ struct ModelRunner::Impl {
   RowTokens tokens;
   std::optional<DecodeGraphs> graphs;
   bool uses_graphs = true;
-  PreviousQueries previous;            ///< of the step queued last
-  Tensor sampled;                      ///< its tokens, on the device
+  PreviousQueries previous;            ///< queries of the step queued last
+  Tensor sampled;                      ///< tokens sampled in that step, on the device
   std::shared_ptr<StepLeader> leader;  ///< null: this process holds the whole model
-  int32_t number;                      ///< of the model, for the other ranks
-  std::vector<CacheChange> changes;    ///< that the other ranks have not made yet
+  int32_t number;                      ///< number that identifies the model to the other ranks
+  std::vector<CacheChange> changes;    ///< changes that the other ranks have not made yet
 };
 
 ModelRunner::ModelRunner(nn::Model& model, const ModelRunnerOptions& options)
@@ -170,7 +170,7 @@ std::unique_ptr<StepRunner> draft_runner(nn::Model* draft, ModelRunnerOptions ta
   const int64_t context = draft->spec().context;
   target.context = target.context > 0 && context > 0 ? std::min(target.context, context) : context;
   target.activations.reset();
-  target.leader.reset();  // rank 0 holds all of the draft model
+  target.leader.reset();  // rank 0 holds the whole draft model
   return std::make_unique<ModelRunner>(*draft, target);
 }
 

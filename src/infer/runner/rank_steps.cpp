@@ -6,9 +6,9 @@ namespace lamina::infer {
 namespace {
 
 constexpr const char* kLabel = "engine step";
-constexpr double kNoDeadline = 1e9;  ///< seconds; an idle server sends nothing, and heartbeats notice a lost rank
+constexpr double kNoDeadline = 1e9;  ///< in seconds; an idle server sends nothing, and heartbeats detect a lost rank
 
-/// Tells all ranks why this one ends.
+/// Tells all other ranks why this one fails.
 void abort_ranks(comm::Communicator& ranks, const std::exception& error) {
   ranks.abort(str("rank ", ranks.rank(), " (host ", ranks.host(ranks.rank()), ") failed: ", error.what()));
 }

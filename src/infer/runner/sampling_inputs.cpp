@@ -80,7 +80,7 @@ void SamplingInputs::upload(std::span<const SampleQuery> queries) {
     masked = masked || queries[i].sample < 0 || has_mask(*queries[i].row, queries[i].sample, limit_);
   }
   longs_.copy_(Tensor::from(host_longs_, longs_.shape(), host));
-  // Options rarely change from step to step, and each copy costs the GPU microseconds.
+  // Upload only changed options: they rarely change between steps, and each copy costs the GPU microseconds.
   if (host_floats_ != uploaded_floats_) floats_.copy_(Tensor::from(host_floats_, floats_.shape(), host));
   if (host_top_k_ != uploaded_top_k_) top_k_.copy_(Tensor::from(host_top_k_, top_k_.shape(), host));
   uploaded_floats_ = host_floats_;
@@ -136,7 +136,7 @@ Tensor host_counts(std::span<const SampleQuery> queries, int64_t vocab, const De
     }
     const StepRow& row = *query.row;
     std::vector<int32_t> own = history_counts(row, static_cast<int64_t>(row.history.size()), vocab);
-    // Sample j > 0 follows j drafted tokens, the last of the row's tokens but for the first sample's.
+    // Sample j follows j drafted tokens, which are the last samples − 1 tokens of the row.
     const size_t first = row.tokens.size() - static_cast<size_t>(row.samples) + 1;
     for (size_t j = 0; j < static_cast<size_t>(query.sample); ++j) ++own[static_cast<size_t>(row.tokens[first + j])];
     counts.insert(counts.end(), own.begin(), own.end());

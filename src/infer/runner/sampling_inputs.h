@@ -5,18 +5,18 @@
 
 namespace lamina::infer {
 
-/// One token to choose or to score: query `index` of a row. A row's scored tokens come before its sampled ones.
+/// One token to sample or to score in a row. A row's scored tokens come before its sampled ones.
 struct SampleQuery {
   const StepRow* row = nullptr;
-  int64_t sample = -1;  ///< index among the row's samples; −1: `scored` is the only allowed token
+  int64_t sample = -1;  ///< index among the row's samples; −1: not sampled, `scored` is the only allowed token
   TokenId scored = 0;
 };
 
-/// Whether the row's token at this position of the answer is limited to some of the first `limit` ids.
+/// Whether a sample of the row may choose only some of the first `limit` ids.
 bool has_mask(const StepRow& row, int64_t sample, int64_t limit);
 
-/// Options of up to `capacity` queries in device memory, at addresses that never change: a captured CUDA graph reads
-/// them.
+/// Options of up to `capacity` queries in device memory. The addresses never change, because a captured CUDA graph
+/// reads them.
 class SamplingInputs {
  public:
   /// Only ids below `limit` are sampled; 0: all.
@@ -24,9 +24,10 @@ class SamplingInputs {
 
   int64_t capacity() const { return capacity_; }
   int64_t limit() const { return limit_; }
-  /// Uploads the options of these queries, at most `capacity`; the options of others stay valid but meaningless.
+  /// Uploads the options of these queries, at most `capacity`. The options of other places stay valid but have no
+  /// meaning.
   void upload(std::span<const SampleQuery> queries);
-  /// Options of the first `count` queries, without counts and bias. With `masked`, their masks.
+  /// Options of the first `count` queries, without counts and bias; with their masks if `masked`.
   ops::RowSampling options(int64_t count, bool masked) const;
 
  private:
@@ -40,25 +41,25 @@ class SamplingInputs {
   int64_t capacity_;
   int64_t vocab_;
   int64_t limit_;
-  int64_t words_;  ///< of a mask
+  int64_t words_;  ///< number of 32-bit words in a mask
   Tensor floats_;  ///< [kFields, capacity] f32
   Tensor longs_;   ///< [2, capacity] i64: seed, drawn
   Tensor top_k_;   ///< [capacity] i32
-  Tensor mask_;    ///< [capacity, words] i32; made when the first mask is used
+  Tensor mask_;    ///< [capacity, words] i32; allocated for the first mask
   std::vector<float> host_floats_;
   std::vector<int64_t> host_longs_;
   std::vector<int32_t> host_top_k_;
-  std::vector<float> uploaded_floats_;  ///< host_floats_ and host_top_k_ as they are on the device
+  std::vector<float> uploaded_floats_;  ///< the values of host_floats_ and host_top_k_ that are on the device
   std::vector<int32_t> uploaded_top_k_;
   std::vector<int32_t> host_mask_;
 };
 
-/// Occurrence counts of the queries' histories, [queries, vocab] i32 as RowSampling::counts; undefined if no query has
-/// penalties.
+/// Occurrence counts of the queries' histories: [queries, vocab] i32, see RowSampling::counts. Undefined if no query
+/// has penalties.
 Tensor host_counts(std::span<const SampleQuery> queries, int64_t vocab, const Device& device);
-/// Counts of one row's first `length` tokens.
+/// Occurrence counts in one row's first `length` tokens.
 std::vector<int32_t> history_counts(const StepRow& row, int64_t length, int64_t vocab);
-/// Logit biases of the queries, [queries, vocab] f32; undefined if there are none.
+/// Logit biases of the queries: [queries, vocab] f32. Undefined if no query has any.
 Tensor host_bias(std::span<const SampleQuery> queries, int64_t vocab, const Device& device);
 /// Applies the soft-caps of the queries to their logits [queries, vocab].
 Tensor soft_capped(Tensor logits, std::span<const SampleQuery> queries);

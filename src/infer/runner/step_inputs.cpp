@@ -12,7 +12,7 @@ Tensor vector_tensor(const std::vector<T>& values, const Device& device) {
   return Tensor::from(values, {static_cast<int64_t>(values.size())}, device);
 }
 
-/// Adds the queries of a row whose tokens start at index `token` of the step.
+/// Adds the queries of a row. Its tokens start at index `token` of the step.
 void add_queries(const StepRow& row, size_t index, int64_t token, StepInputs& inputs) {
   const auto add = [&](const SampleQuery& query, int64_t at, int64_t top) {
     inputs.flight.queries.push_back({index, query.sample >= 0, static_cast<int64_t>(inputs.queries.size()), top});
@@ -29,7 +29,7 @@ void add_queries(const StepRow& row, size_t index, int64_t token, StepInputs& in
   }
 }
 
-/// The page table of a group, in as few columns as the longest row needs.
+/// The page table of a group, with as many columns as the longest row needs.
 std::vector<int32_t> page_table(const StepPlan& plan, size_t group, int64_t width) {
   const auto columns = static_cast<size_t>(width);
   std::vector<int32_t> table(plan.rows.size() * columns, -1);
@@ -125,7 +125,7 @@ StepInputs make_inputs(const StepPlan& plan, RowTokens& tokens, const nn::Sequen
   const bool from_device = std::any_of(consumers.begin(), consumers.end(), [](int64_t token) { return token >= 0; });
   if (from_device) {
     std::vector<int64_t> ids = step.ids;
-    ids.push_back(0);  // takes tokens that no row consumes
+    ids.push_back(0);  // place for sampled tokens that no row uses
     for (int64_t& token : consumers) token = token < 0 ? count : token;
     const Tensor all = Tensor::from(ids, {count + 1, 1}, device);
     ops::scatter_rows_(all, vector_tensor(consumers, device), sampled.reshape({sampled.dim(0), 1}));

@@ -5,7 +5,7 @@
 namespace lamina::infer {
 namespace {
 
-/// Appends numbers: lists are preceded by their length.
+/// Appends numbers to a message. A list is preceded by its length.
 struct Writer {
   std::vector<int32_t> numbers;
 

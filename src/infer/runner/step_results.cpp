@@ -7,7 +7,7 @@
 namespace lamina::infer {
 namespace {
 
-/// Values of a step on the host.
+/// The results of a step, on the host.
 struct HostTokens {
   std::vector<int64_t> ids;
   std::vector<float> logprobs;

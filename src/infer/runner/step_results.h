@@ -10,28 +10,28 @@ namespace lamina::infer {
 /// Sampled tokens of a step, in device memory.
 struct SampledTokens {
   Tensor ids;       ///< [queries] i64
-  Tensor logprobs;  ///< [queries, 1 + top] f32; undefined: not wanted
+  Tensor logprobs;  ///< [queries, 1 + top] f32; undefined if not requested
   Tensor top_ids;   ///< [queries, top] i64; undefined if top is 0
 };
 
-/// Host-side record of a step in flight, from which its StepResult is built.
+/// Record of a step in flight, on the host. Its StepResult is built from it.
 struct StepInFlight {
   struct Query {
-    size_t row = 0;       ///< in the plan
-    bool sampled = true;  ///< false: a scored token
-    int64_t index = 0;    ///< of the result
-    int64_t top = -1;     ///< likeliest tokens wanted; −1: no log-probability
+    size_t row = 0;       ///< row of the plan
+    bool sampled = true;  ///< false: scores a given token
+    int64_t index = 0;    ///< index among the row's results
+    int64_t top = -1;     ///< number of likeliest tokens to report; −1: no log-probability either
   };
   size_t rows = 0;
   std::vector<Query> queries;
-  int64_t top = -1;      ///< maximum over the queries
-  SampledTokens tokens;  ///< read by the host in wait(); undefined if a readback carries them
+  int64_t top = -1;      ///< maximum of Query::top
+  SampledTokens tokens;  ///< for wait() to read; undefined if a readback transfers the tokens
   bool in_readback = false;
 };
 
-/// Buffers for the sampled tokens of steps with up to `capacity` queries, at fixed addresses, and the copies to the
-/// host. On a GPU a kernel at the end of the step writes them to pinned host memory, so that waiting for one step does
-/// not wait for the next. Steps with more queries or more likeliest tokens use memory of their own and a plain copy.
+/// Buffers at fixed addresses for the sampled tokens of steps with up to `capacity` queries, and their copies to the
+/// host. On a GPU, a kernel at the end of the step writes them to pinned host memory, so that waiting for one step does
+/// not wait for the next. Steps with more queries or more likeliest tokens use separate memory and a plain copy.
 class StepResults {
  public:
   static constexpr int64_t kMaxTop = 20;
@@ -40,14 +40,14 @@ class StepResults {
 
   /// Whether the fixed buffers can take this many queries and likeliest tokens.
   bool fits(int64_t queries, int64_t top) const { return queries <= capacity_ && top <= kMaxTop; }
-  /// The fixed buffers for a step (fits()), or new ones.
+  /// The fixed buffers if fits(), otherwise new ones.
   SampledTokens buffers(int64_t queries, int64_t top) const;
-  /// Within the step's work, after sampling into the fixed buffers: copies them to the host.
+  /// Call within the step's work, after sampling into the fixed buffers: copies them to the host.
   void write(int64_t top);
-  /// After the step's work was queued.
+  /// Call after the step's work was queued.
   void mark(StepInFlight step);
   size_t in_flight() const { return steps_.size(); }
-  /// Waits for the oldest step.
+  /// Waits for the oldest step and returns its results.
   StepResult wait();
 
  private:
@@ -57,8 +57,8 @@ class StepResults {
   int64_t capacity_;
   Device device_;
   Tensor buffer_;                    ///< i64: ids, log-probabilities (f32 pairs), top ids
-  std::unique_ptr<Readback> small_;  ///< ids and one log-probability each
-  std::unique_ptr<Readback> large_;  ///< everything
+  std::unique_ptr<Readback> small_;  ///< transfers ids and one log-probability each
+  std::unique_ptr<Readback> large_;  ///< transfers everything
   std::deque<StepInFlight> steps_;
 };
 

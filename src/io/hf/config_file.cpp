@@ -13,7 +13,7 @@ using arch::Json;
 
 constexpr const char* kTokens[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
 
-/// Quotes the literal Infinity, which Python writes but JSON does not allow.
+/// Puts quotes around the bare word Infinity, which Python writes but JSON does not allow.
 std::string with_quoted_infinities(std::string_view text) {
   std::string result;
   bool inside = false;
@@ -40,7 +40,8 @@ std::string torch_name(DType dtype) {
   }
 }
 
-/// The row that pad_token_id refers to in families without a gradient for that row; null if there is none.
+/// The embedding row that pad_token_id refers to, or null if it is outside the vocabulary. A negative id counts from
+/// the end. For families whose padding row gets no gradient.
 Json meaning_of(const Json& token, int64_t vocab_size) {
   if (!token.is_number_integer()) return {};
   const int64_t row = token.get<int64_t>() + (token.get<int64_t>() < 0 ? vocab_size : 0);

@@ -3,13 +3,13 @@
 
 #include "lamina/io/hf/config_map.h"
 
-/// Keys of config.json that hold lists, most of them of the kinds of layers.
+/// Keys of config.json that hold lists. Most of them give the kind of each layer.
 namespace lamina::io::hf {
 namespace {
 
 using arch::Json;
 
-/// Whether `name` is one of "a|b|c".
+/// Whether the string `name` is one of the alternatives in `names`, written "a|b|c".
 bool among(std::string_view names, const Json& name) {
   if (!name.is_string()) return false;
   const auto given = name.get<std::string>();
@@ -23,7 +23,8 @@ bool among(std::string_view names, const Json& name) {
 
 std::string first_of(std::string_view names) { return std::string(names.substr(0, names.find('|'))); }
 
-/// The shortest period and its offset that choose these layers; a period beyond the last layer if none is chosen.
+/// The shortest period, with its offset, that selects exactly the `chosen` layers. If none is chosen, a period beyond
+/// the last layer.
 LayerPeriod period_of(const std::vector<bool>& chosen) {
   const auto layers = static_cast<int64_t>(chosen.size());
   for (int64_t period = 1; period <= layers; ++period) {

@@ -11,7 +11,8 @@ using arch::Activation;
 using arch::Gate;
 using arch::Json;
 
-/// The first name of each activation is written, unless the family's default name means the same.
+/// Names of the activations in config.json. When writing, the first name of an activation is used, unless the family's
+/// default name means the same one.
 constexpr std::pair<std::string_view, Activation> kActivations[] = {
     {"relu", Activation::relu},          {"gelu", Activation::gelu},
     {"gelu_python", Activation::gelu},   {"gelu_pytorch_tanh", Activation::gelu_tanh},
@@ -25,7 +26,7 @@ constexpr std::pair<Activation, Gate> kGates[] = {
     {Activation::gelu_tanh, Gate::geglu_tanh}, {Activation::silu, Gate::swiglu}, {Activation::none, Gate::liglu},
 };
 
-/// Keys that any config.json may hold besides the architecture: tokens, training, generation, bookkeeping.
+/// Keys without influence on the architecture that any config.json may hold: tokens, training, generation, bookkeeping.
 constexpr std::string_view kHousekeeping[] = {
     "model_type",
     "architectures",

@@ -15,13 +15,13 @@ namespace lamina::io::hf {
 /// How a family writes its RoPE settings.
 struct RopeKeys {
   double theta = 10000.0;                     ///< default
-  std::optional<double> fraction;             ///< default rotated fraction of a head; unset: always the whole head
-  std::string_view theta_key = "rope_theta";  ///< old key, beside rope_scaling
+  std::optional<double> fraction;             ///< default rotated fraction of a head; unset: the whole head, always
+  std::string_view theta_key = "rope_theta";  ///< key of theta in the old form, next to rope_scaling
   std::string_view fraction_key = "partial_rotary_factor";
   bool longrope_only = false;  ///< rejects other scalings; the original context length may be a top-level key
   const arch::RopeScaling* scaling = nullptr;  ///< default scaling if the file has none
-  bool alpha = false;                          ///< a dynamic scaling with a key alpha is NTK-aware with that factor
-  bool mscales = false;  ///< longrope has short_mscale and long_mscale, which must be equal, as factor on cos and sin
+  bool alpha = false;    ///< dynamic scaling with a key alpha means NTK-aware scaling with that factor
+  bool mscales = false;  ///< longrope scales cos and sin by short_mscale = long_mscale
 };
 
 /// Layers i with i % period == offset.
@@ -30,7 +30,7 @@ struct LayerPeriod {
   int64_t offset = 0;
 };
 
-/// Whether a list has one element per layer, or is repeated to the number of layers.
+/// Length of a list in the file: one element per layer, or a shorter pattern that repeats over the layers.
 enum class ListLength : uint8_t { whole, repeated };
 
 /// The keys of a config.json, each listed once for reading and writing: an entry reads the key into a field of the
@@ -58,38 +58,42 @@ class ConfigMap {
   /// Values are the names of the activation table: gelu, gelu_new, silu, …
   void entry(std::string_view keys, arch::Activation& field, std::string_view otherwise);
   void entry(std::string_view keys, arch::Gate& field, std::string_view otherwise);
-  /// One key for several fields.
+  /// One key that sets several fields to the same value.
   void flags(std::string_view keys, std::initializer_list<bool*> fields, bool otherwise);
   /// A number, or "auto" if unset.
   void number_or_auto(std::string_view keys, std::optional<int64_t>& field);
-  /// [low, high]; an infinite high means unset.
+  /// A pair [low, high]. An infinite `high` leaves the field unset.
   void limits(std::string_view keys, double& low, std::optional<double>& high);
 
-  /// "layer_types": which layers have a sliding window. Without the list, `otherwise(layer)` decides.
+  /// "layer_types": which layers have a sliding window. If the list is missing, `otherwise(layer)` decides.
   void layer_types(Draft& draft, const std::function<bool(int64_t)>& otherwise);
-  /// A list of one of two names per layer; sets `chosen` for the layers with `yes`. null or no list: `otherwise`.
+  /// A list with the name `yes` or `no` for each layer. Sets `chosen` for the layers with `yes`. If the list is missing
+  /// or null, `otherwise(layer)` decides.
   void named_layers(std::string_view keys, Draft& draft, std::vector<bool>& chosen, std::string_view yes,
                     std::string_view no, const std::function<bool(int64_t)>& otherwise);
-  /// A list of 0 and 1, one per layer; sets `zeros` for the layers with 0.
+  /// A list of 0 and 1, one number per layer. Sets `zeros` for the layers with 0.
   void zero_layers(std::string_view keys, Draft& draft, std::vector<bool>& zeros,
                    const std::function<bool(int64_t)>& otherwise);
-  /// attention_types, as in [[["global", "local"], 12]]: patterns of layers with their repeats; local layers slide.
+  /// attention_types, for example [[["global", "local"], 12]]: patterns of layers and how often each repeats. Local
+  /// layers have a sliding window.
   void attention_types(Draft& draft, const std::function<bool(int64_t)>& otherwise);
-  /// moe_layers, or interleave_moe_layer_step: the layers with experts; draft.dense are the others.
+  /// moe_layers or interleave_moe_layer_step: which layers have experts. Sets draft.dense for the others.
   void expert_layers(Draft& draft);
-  /// A list of layer indices.
+  /// A list of layer indices. Sets `chosen` for these layers.
   void layer_numbers(std::string_view keys, Draft& draft, std::vector<bool>& chosen);
-  /// A list with the kind of each layer. Names of layers without attention (Draft::other) and with it, as "name|old".
+  /// A list with the kind of each layer. `other` names the layers without attention (Draft::other) and `attention`
+  /// those with it; both may hold aliases, "name|old".
   void layer_kinds(std::string_view keys, Draft& draft, std::string_view other, std::string_view attention,
                    const std::function<bool(int64_t)>& otherwise, ListLength length = ListLength::whole);
-  /// Two keys that choose every period-th layer from an offset on.
+  /// Two keys that select layers: every period-th one, starting at an offset.
   void every(std::string_view period_key, std::string_view offset_key, const Draft& draft, std::vector<bool>& chosen,
              LayerPeriod otherwise);
-  /// A list of `count` numbers; missing or null: empty. An empty one is written as ones.
+  /// A list of `count` numbers. A missing or null key gives an empty list; an empty list is written as ones.
   void factors(std::string_view keys, std::vector<double>& field, size_t count);
-  /// A switch that is written as one of two names; null means `no`.
+  /// A boolean that the file holds as one of two names. null means `no`.
   void named(std::string_view keys, bool& field, std::string_view yes, std::string_view no);
-  /// A number for all layers, or a list of one for each, which must be equal; written as a list.
+  /// A number that is equal in all layers. The file holds it once, or as a list with one element per layer; it is
+  /// written as a list.
   void same_for_layers(std::string_view keys, const Draft& draft, int64_t& field, int64_t otherwise);
   /// The model's RoPE, in the old form (rope_theta, rope_scaling) and the new one (rope_parameters). Both are written,
   /// for old and new versions of transformers.
@@ -99,12 +103,13 @@ class ConfigMap {
                              std::string_view global_key = "rope_theta",
                              std::string_view local_key = "rope_local_base_freq");
 
-  /// A value that the family fixes; set when reading. When writing, comparing what is read back reveals a difference.
+  /// A value that is the same in every model of the family. Sets it when reading. When writing, the caller reads the
+  /// result back and compares, which reveals a different value.
   template <class T>
   void constant(T& field, const std::type_identity_t<T>& value) const {
     if (reading()) field = value;
   }
-  /// The variant alternative that the family uses; sets it if necessary.
+  /// Returns the alternative `A` of the variant, which the family always uses. Replaces any other alternative.
   template <class A, class V>
   A& as(V& variant) const {
     if (!std::holds_alternative<A>(variant)) variant = A{};
@@ -117,10 +122,10 @@ class ConfigMap {
 
   /// A key that may only have one of these values (as JSON); the first is the default.
   void only(std::string_view keys, std::initializer_list<std::string_view> values, std::string_view why);
-  /// Keys that do not affect the computation.
+  /// Accepts keys that do not affect the computation, with any value.
   void ignore(std::initializer_list<std::string_view> keys);
-  /// The family has an encoder and a decoder: is_encoder_decoder must be true, and is written. `start_token` is the
-  /// decoder's first token if the file does not name it.
+  /// The family has an encoder and a decoder: requires and writes is_encoder_decoder = true. `start_token` is the
+  /// decoder's first token if the file does not give one.
   void encoder_decoder(arch::Encoder& encoder, int64_t start_token);
   /// A nested object with its own entries.
   ConfigMap& nested(std::string_view key);

@@ -95,7 +95,8 @@ arch::RopeScaling read_llama3(RopeObject& object, int64_t context) {
   return bands;
 }
 
-/// A key "alpha" fixes the base of the frequencies. Files then hold keys of other scalings, without effect.
+/// RoPE with a key "alpha": NTK-aware scaling, which changes only theta. Such files also hold keys of other scalings,
+/// which have no effect.
 std::optional<arch::RopeScaling> read_alpha(RopeObject& object) {
   const std::optional<double> alpha = object.number("alpha");
   if (!alpha || *alpha == 0.0) return std::nullopt;
@@ -103,7 +104,8 @@ std::optional<arch::RopeScaling> read_alpha(RopeObject& object) {
   return arch::NtkScaling{*alpha};
 }
 
-/// `outside`: the original context length as a top-level key of the file; it takes precedence.
+/// Reads LongRoPE scaling. `outside` is the original context length from the top level of the file, if given; it takes
+/// precedence.
 arch::RopeScaling read_longrope(RopeObject& object, int64_t context, std::optional<int64_t> outside, bool mscales) {
   arch::LongRopeScaling scaling;
   scaling.short_factor = object.numbers("short_factor");
@@ -148,7 +150,8 @@ void write_scaling(const arch::LinearScaling& scaling, Json& object) {
   object["rope_type"] = "linear";
   object["factor"] = scaling.factor;
 }
-/// config.json has no name for this scaling; reading the file back reveals the difference.
+/// config.json has no name for NTK-aware scaling, so this writes "default". Reading the file back reveals the
+/// difference.
 void write_scaling(const arch::NtkScaling& /*scaling*/, Json& object) { object["rope_type"] = "default"; }
 void write_scaling(const arch::DynamicNtkScaling& scaling, Json& object) {
   object["rope_type"] = "dynamic";
@@ -223,7 +226,7 @@ void ConfigMap::read_rope(const Json* object, arch::Rope& rope, const Draft& dra
     wrong("rope_type", "\"" + type + "\" is not for this family, only default and longrope");
   }
   rope.scaling = read_scaling(inside, type, draft.spec.context, outside, keys, wrong);
-  // Some files contain this key, although it has no effect here.
+  // Some files contain this key although these scalings do not use it.
   if (type == "default" || type == "linear" || type == "dynamic") inside.number(kOriginal);
   inside.finish(type);
 }

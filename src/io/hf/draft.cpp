@@ -13,7 +13,7 @@ using namespace arch;  // NOLINT: almost all names here are from arch
 /// Maximum length of a repeated pattern.
 constexpr size_t kLongestPattern = 64;
 
-/// Merges equal neighbors into one block with a repeat count.
+/// Merges equal neighboring blocks into one block with a repeat count.
 std::vector<Block> run_lengths(const std::vector<Block>& blocks) {
   std::vector<Block> runs;
   for (Block block : blocks) {
@@ -37,7 +37,8 @@ size_t repetitions(const std::vector<Block>& runs, size_t begin, size_t period) 
   return 1 + matching / period;
 }
 
-/// Groups layers as repeat × pattern. Greedy: takes the pattern that covers the most, the shortest of equals.
+/// Groups layers as repeat × pattern. Greedy: at each position it takes the pattern that covers the most layers, and
+/// among equals the shortest.
 std::vector<LayerGroup> grouped(const std::vector<Block>& blocks) {
   const std::vector<Block> runs = run_lengths(blocks);
   std::vector<LayerGroup> groups;
@@ -90,7 +91,7 @@ Block layer_of(const Draft& draft, int64_t layer) {
   return block;
 }
 
-/// The RoPE of a layer, or null; `block` may be const.
+/// Pointer to the RoPE settings of a block's attention, or null. Works for const and non-const blocks.
 template <class B>
 auto rope_of(B& block) {
   auto* a = attention_of(block.mixer);
@@ -153,8 +154,8 @@ bool attends(const Block* block) {
   return attention_of(block->mixer) != nullptr || std::holds_alternative<Mla>(block->mixer);
 }
 
-/// Layers with attention and other layers: the block gets the attention, even if the first layer has none. Without any
-/// attention, the other layers are those whose mixer is of another kind than the first, if there are any.
+/// Splits the layers by mixer. The draft's block gets the mixer of the first attention layer; layers without attention
+/// are `other`. If no layer has attention, `other` are the layers whose mixer differs in kind from the first layer's.
 void note_mixers(Draft& draft, const std::vector<const Block*>& blocks) {
   const auto differs = [&](const Block* block) { return block->mixer.index() != blocks.front()->mixer.index(); };
   const bool by_kind =
@@ -188,7 +189,8 @@ void clear_unused(Block& block) {
   if (auto* gated = std::get_if<GatedFfn>(&moe->expert)) gated->multiple_of = GatedFfn{}.multiple_of;
 }
 
-/// Groups the layers in one way, and leaves positions that act in the layers to them.
+/// Normal form of the layer groups. Clears the model's position unless it is added to the embedding, because the layers
+/// hold RoPE and ALiBi themselves.
 void make_canonical(std::vector<LayerGroup>& layers, Position& position) {
   const bool added =
       std::holds_alternative<LearnedPosition>(position) || std::holds_alternative<SinusoidalPosition>(position);

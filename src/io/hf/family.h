@@ -8,9 +8,10 @@
 
 namespace lamina::io::hf {
 
-/// A number that files hold as a tensor of rank 0 in every layer, although the architecture implies it.
+/// A scalar (rank 0) that the family's files store as a tensor in every layer, although the architecture implies its
+/// value.
 struct ConstantTensor {
-  std::string_view hf;  ///< name with {l}
+  std::string_view hf;  ///< tensor name; {l} is the layer
   double (*value)(const arch::Block& block);
 };
 
@@ -35,7 +36,7 @@ struct Family {
   std::optional<HeadlessFiles> headless = {};      ///< unset: all files have a head
 };
 
-/// A constant of one layer.
+/// A ConstantTensor of one layer: the full name and the expected value.
 struct NamedConstant {
   std::string name;
   double value;
@@ -45,7 +46,7 @@ std::vector<NamedConstant> named_constants(const Family& family, const arch::Arc
 
 /// All families. If several can represent an architecture, the first is the default.
 std::span<const Family> families();
-/// An unknown model_type is an Error that suggests the nearest.
+/// Finds a family by its model_type. For an unknown one, the Error suggests the nearest name.
 const Family& family(const std::string& model_type);
 
 /// Whether an architecture of this family is written as HeadlessFiles: its head is only the tied embedding.
@@ -64,7 +65,7 @@ Config read_config(std::string_view text, const std::string& name, std::optional
 /// Writes a resolved architecture as the family's config.json. It may lose information: read it back and compare.
 std::string write_config(const Family& family, const arch::ArchSpec& resolved, const Metadata& tokens, DType dtype);
 
-// The table of families, in groups of related ones.
+// The families, in groups of related ones.
 std::vector<Family> llama_kin();
 std::vector<Family> llama_variants();
 std::vector<Family> gemma_kin();
@@ -79,7 +80,7 @@ std::vector<Family> linear_kin();
 std::vector<Family> bert_kin();
 std::vector<Family> encoder_decoder_kin();
 
-// Entries shared by several families.
+// Parts of a config map that several families share.
 struct DecoderSizes {
   int64_t vocab_size;
   int64_t d_model;
@@ -136,6 +137,6 @@ NameMap decoder_names();    ///< model.embed_tokens, model.norm, lm_head
 NameMap attention_names();  ///< self_attn.q_proj … o_proj
 NameMap gated_names();      ///< mlp.gate_proj, up_proj, down_proj
 NameMap pre_norm_names();   ///< input_layernorm, post_attention_layernorm
-NameMap llama_names();      ///< all of these
+NameMap llama_names();      ///< all of the above
 
 }  // namespace lamina::io::hf

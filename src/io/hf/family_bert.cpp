@@ -29,14 +29,14 @@ Attention& masked_encoder(ConfigMap& m, Draft& d) {
   return a;
 }
 
-/// The norm of the layers is also that of the embedding and of the head, whose activation is that of the feed-forward.
+/// The embedding and the head use the same norm as the layers. The head uses the activation of the feed-forward.
 void share_norm(ConfigMap& m, Draft& d, Activation activation) {
   m.constant(d.spec.embedding.norm, d.spec.norm);
   if (d.headless) return;
   m.constant(d.spec.head.transform, HeadTransform{.activation = activation, .bias = true, .norm = d.spec.norm});
 }
 
-/// Everything of the family but positions and padding.
+/// Maps all keys of the BERT family except positions and padding.
 Attention& bert_base(ConfigMap& m, Draft& d, std::string_view activation, int64_t vocabulary, double eps) {
   Attention& a = masked_encoder(m, d);
   m.entry("vocab_size", d.spec.vocab_size, vocabulary);
@@ -64,7 +64,8 @@ void bert(ConfigMap& m, Draft& d) {
   padding(m, d, 0);
 }
 
-/// Attention to blocks: neighbours, the first, the last, and random ones while training.
+/// Block-sparse attention (BigBird): neighboring blocks, the first, the last, and random blocks that are used only in
+/// training.
 void big_bird(ConfigMap& m, Draft& d) {
   Attention& a = bert_base(m, d, "gelu_new", 50358, 1e-12);
   m.entry("max_position_embeddings", d.spec.context, 4096);
@@ -166,7 +167,7 @@ void modernbert(ConfigMap& m, Draft& d) {
   modernbert_head(m, d);
   padding(m, d, 50283);
   m.local_and_global_rope(d, 10000.0, 160000.0, "global_rope_theta", "local_rope_theta");
-  // A query sees half of local_attention on each side.
+  // local_attention is the full width; a query sees half of it on each side.
   int64_t width = 2 * (d.window.value_or(65) - 1);
   m.entry("local_attention", width, 128);
   if (m.reading()) d.window = width / 2 + 1;

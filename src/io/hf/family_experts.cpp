@@ -63,7 +63,7 @@ void deepseek_experts(ConfigMap& m, Draft& d) {
   m.ignore({"ep_size", "aux_loss_alpha", "seq_aux", "num_nextn_predict_layers", "num_mtp_layers"});
 }
 
-/// Everything but the experts and the pairing of RoPE.
+/// Maps all keys except those of the experts and of the RoPE layout.
 void deepseek_base(ConfigMap& m, Draft& d, const DecoderSizes& otherwise) {
   auto& a = m.as<Mla>(d.block.mixer);
   m.entry("vocab_size", d.spec.vocab_size, otherwise.vocab_size);
@@ -84,7 +84,7 @@ void deepseek_base(ConfigMap& m, Draft& d, const DecoderSizes& otherwise) {
   RopeKeys keys;
   keys.fraction_key = "";
   m.rope(d, keys);
-  int64_t keys_heads = a.n_heads;  // every head has its own keys
+  int64_t keys_heads = a.n_heads;  // every query head has its own key and value head
   m.entry("num_key_value_heads", keys_heads, a.n_heads);
   m.ignore({"head_dim", "qk_head_dim"});
 }
@@ -109,7 +109,7 @@ NameMap deepseek_names() {
                  expert_names()});
 }
 
-/// Experts chosen by sigmoid scores with a correction, and shared ones, after attention of the usual kind.
+/// Experts chosen by sigmoid scores with a correction bias, plus shared experts. The attention is standard.
 void corrected_experts(ConfigMap& m, Draft& d, bool renormalised, int64_t dense) {
   Moe& moe = gated_experts(m, d, {"n_routed_experts|num_local_experts", 128, 8, "moe_intermediate_size", 1408});
   m.entry("n_shared_experts", moe.shared_experts, 1);
@@ -191,14 +191,14 @@ NameMap granitemoe_names() {
         {"model.layers.{l}.block_sparse_moe.output_linear.weight", "ffn.experts.down.weight"}}});
 }
 
-/// transformers has other names in memory.
+/// Parameter names in memory in transformers, where they differ from the files.
 NameMap granitemoe_parameters() {
   return {{"model.layers.{l}.block_sparse_moe.router.weight", "ffn.router.weight"},
           {"model.layers.{l}.block_sparse_moe.experts.gate_up_proj", "ffn.experts.gate.weight ffn.experts.up.weight"},
           {"model.layers.{l}.block_sparse_moe.experts.down_proj", "ffn.experts.down.weight"}};
 }
 
-/// Softmax scores; with groups, a group counts by its best expert.
+/// Experts chosen by softmax scores. With expert groups, the score of a group is its best expert's score.
 void deepseek_v2_experts(ConfigMap& m, Draft& d) {
   Moe& moe = gated_experts(m, d, {"n_routed_experts|num_local_experts", 64, 6, "moe_intermediate_size", 1407});
   m.entry("n_shared_experts", moe.shared_experts, 2);
@@ -293,7 +293,7 @@ Moe& gated_experts(ConfigMap& m, Draft& d, const ExpertKeys& keys) {
 }
 
 void dense_layers(ConfigMap& m, Draft& d, const Moe& moe, int64_t d_ff, std::string_view key) {
-  if (!d.dense_ffn.d_ff) d.dense_ffn.d_ff = d_ff;  // the key needs a number even without dense layers
+  if (!d.dense_ffn.d_ff) d.dense_ffn.d_ff = d_ff;  // the key must be written even if no layer is dense
   m.entry(key, d.dense_ffn.d_ff, d_ff);
   m.constant(d.dense_ffn.gate, std::get<GatedFfn>(moe.expert).gate);
 }

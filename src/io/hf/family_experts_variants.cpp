@@ -1,12 +1,12 @@
 #include "lamina/io/hf/family_experts.h"
 
-/// Mixture-of-experts families with routers of their own or gated shared experts.
+/// Mixture-of-experts families with their own router or with a gated shared expert.
 namespace lamina::io::hf {
 namespace {
 
 using namespace arch;  // NOLINT: almost all names here are from arch
 
-/// A shared expert whose output a sigmoid gate scales.
+/// Qwen2-MoE: a sigmoid gate scales the output of the shared expert.
 void qwen2_moe(ConfigMap& m, Draft& d) {
   Attention& a = decoder(m, d, {151936, 2048, 24, 16, 16, 32768});
   Moe& moe = gated_experts(m, d, {"num_experts|num_local_experts", 60, 4, "moe_intermediate_size", 1408});
@@ -28,7 +28,7 @@ void qwen2_moe(ConfigMap& m, Draft& d) {
   m.layer_types(d, [&](int64_t layer) { return d.window && layer < below && layer % 2 == 0; });
 }
 
-/// Layer norms with biases, and experts chosen one after the other (SparseMixer).
+/// Layer norms with biases. SparseMixer routing: experts are chosen one after the other.
 void phimoe(ConfigMap& m, Draft& d) {
   Attention& a = decoder(m, d, {32064, 4096, 32, 32, 8, 131072});
   m.entry("head_dim", a.head_dim, {});
@@ -56,8 +56,8 @@ NameMap phimoe_parameters() {
           {"model.layers.{l}.mlp.experts.down_proj", "ffn.experts.down.weight"}};
 }
 
-/// Layers with RoPE see chunks and norm their queries and keys; the others see everything and scale their queries by
-/// position. Weights of experts multiply their inputs.
+/// Layers with RoPE attend within chunks and normalize queries and keys. Layers without RoPE attend to all tokens and
+/// scale queries by position. A router weight multiplies the input of its expert, not the output.
 void llama4_text(ConfigMap& m, Draft& d) {
   Attention& a = decoder(m, d, {202048, 5120, 48, 40, 8, 131072});
   m.entry("head_dim", a.head_dim, 128);

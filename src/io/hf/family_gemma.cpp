@@ -2,7 +2,8 @@
 
 #include "lamina/io/hf/family.h"
 
-/// Families with alternating windows, norms before and after each branch, or parallel branches.
+/// Gemma and Cohere: alternating sliding windows, norms before and after each branch (Gemma), parallel branches
+/// (Cohere).
 namespace lamina::io::hf {
 namespace {
 
@@ -18,7 +19,7 @@ NameMap sandwich_names() {
                   {"model.layers.{l}.post_feedforward_layernorm.*", "ffn_output_norm.*"}}});
 }
 
-/// Entries common to all versions.
+/// Maps the keys common to all Gemma versions.
 Attention& gemma_base(ConfigMap& m, Draft& d, const DecoderSizes& sizes, int64_t d_ff, std::string_view act_key) {
   Attention& a = decoder(m, d, sizes);
   m.entry("head_dim", a.head_dim, 256);
@@ -38,7 +39,7 @@ void gemma(ConfigMap& m, Draft& d) {
   m.rope(d, {});
 }
 
-/// scale = query_pre_attn_scalar^{-1/2}
+/// Maps query_pre_attn_scalar. The attention scale is query_pre_attn_scalar^{-1/2}.
 void query_scalar(ConfigMap& m, Attention& a) {
   double scalar = a.scale ? 1.0 / (*a.scale * *a.scale) : 256.0;
   if (std::abs(scalar - std::round(scalar)) < 1e-9 * scalar) scalar = std::round(scalar);
@@ -79,7 +80,7 @@ void gemma3(ConfigMap& m, Draft& d) {
   m.ignore({"cache_implementation"});
 }
 
-/// Parallel branches after one norm without bias; scaled logits.
+/// Attention and feed-forward in parallel after one norm without bias. The logits are scaled.
 Attention& cohere_base(ConfigMap& m, Draft& d, double theta) {
   Attention& a = decoder(m, d, {256000, 8192, 40, 64, {}, 8192});
   gated(m, d.block.ffn, 22528);

@@ -2,7 +2,7 @@
 
 #include "lamina/io/hf/family.h"
 
-/// Families with plain feed-forwards, fused QKV projections and all kinds of positions.
+/// Families with an ungated feed-forward, fused QKV projections, and many kinds of position encoding.
 namespace lamina::io::hf {
 namespace {
 
@@ -93,7 +93,7 @@ NameMap gptj_names() {
           {"lm_head.*", "head.*"}};
 }
 
-/// Was trained on four devices: the tensor holds queries, values and keys of each device in turn.
+/// CodeGen was trained on four devices: the QKV tensor holds queries, values and keys of each device in turn.
 NameMap codegen_names() {
   return joined(
       {{{"transformer.h.{l}.attn.qkv_proj.weight", "mixer.q.weight mixer.v.weight mixer.k.weight", Rows::four}},
@@ -167,7 +167,8 @@ NameMap bloom_names() {
           {"lm_head.*", "head.*"}};
 }
 
-/// Three styles: multi-query with one norm; grouped-query (new_decoder_architecture) with one or two norms; serial.
+/// Falcon's three block layouts: parallel multi-query with one norm; parallel grouped-query (new_decoder_architecture)
+/// with one or two norms; serial.
 void falcon_block(ConfigMap& m, Draft& d, Attention& a) {
   const auto* wiring = std::get_if<ParallelWiring>(&d.block.wiring);
   bool parallel = wiring != nullptr;
@@ -214,7 +215,7 @@ void falcon(ConfigMap& m, Draft& d) {
   keys.fraction_key = "";
   if (!alibi || m.reading()) m.rope(d, keys);
   if (m.reading() && alibi) {
-    // The family adds the ALiBi bias, computed in bf16, before it scales the scores.
+    // Falcon adds the ALiBi bias, computed in bf16, before it scales the scores.
     const int64_t width = a.n_heads > 0 ? d.spec.d_model / a.n_heads : 1;
     d.rope.reset();
     d.spec.position = Alibi{.slope_scale = 1.0 / std::sqrt(static_cast<double>(width)), .rounding = BiasRounding::bf16};

@@ -10,20 +10,20 @@ namespace {
 
 using namespace arch;  // NOLINT: almost all names here are from arch
 
-/// The mixer of the layers without attention.
+/// The mixer of the layers without attention, set to type M.
 template <class M>
 M& recurrence(ConfigMap& m, Draft& d) {
   return m.as<M>(m.need(d.other_mixer));
 }
 
-/// The layers with attention, for keys that list those.
+/// Which layers have attention, for keys that list these layers.
 std::vector<bool> attention_layers(const Draft& d) {
   std::vector<bool> layers = d.other;
   layers.flip();
   return layers;
 }
 
-/// Maps a key that must be silu: it is the function of gates and convolutions at once.
+/// Maps hidden_act, which must be silu: the state space layers' gates and convolutions use the same key.
 void silu_everywhere(ConfigMap& m, GatedFfn& f) {
   m.entry("hidden_act", f.gate, "silu");
   if (m.reading() && f.gate != Gate::swiglu) {
@@ -31,7 +31,7 @@ void silu_everywhere(ConfigMap& m, GatedFfn& f) {
   }
 }
 
-/// A whole factor of the width.
+/// Maps mamba_expand, the inner width divided by d_model. It must be an integer.
 void expansion(ConfigMap& m, double& expand) {
   auto whole = static_cast<int64_t>(expand);
   m.entry("mamba_expand", whole, 2);
@@ -76,7 +76,8 @@ void mamba2_sizes(ConfigMap& m, Draft& d, Mamba2& mamba) {
   }
 }
 
-/// Every `period`-th layer has attention, and every `period`-th experts, each from an offset on.
+/// Jamba: attention in every `attn_layer_period`-th layer and experts in every `expert_layer_period`-th, each from its
+/// own offset.
 void jamba(ConfigMap& m, Draft& d) {
   decoder(m, d, {65536, 4096, 32, 32, 8, 262144});
   rms(m, d, "rms_norm_eps", 1e-6);
@@ -112,7 +113,7 @@ void jamba(ConfigMap& m, Draft& d) {
             "calc_logits_for_entire_prompt", "mamba_inner_layernorms", "n_ctx"});
 }
 
-/// Mamba layers and attention under the names that all of these families use.
+/// Tensor names of Mamba layers and attention that all hybrid families share.
 NameMap hybrid_names() {
   return {{"model.layers.{l}.mamba.in_proj.*", "mixer.in.*"},
           {"model.layers.{l}.mamba.conv1d.*", "mixer.conv.*", Rows::whole, Form::conv},
@@ -128,7 +129,8 @@ NameMap hybrid_names() {
           {"model.layers.{l}.mamba.out_proj.*", "mixer.out.*"}};
 }
 
-/// Feed-forwards called feed_forward, with a norm called pre_ff_layernorm, and a final one called final_layernorm.
+/// Tensor names of families that call the feed-forward feed_forward, its norm pre_ff_layernorm, and the last norm
+/// final_layernorm.
 NameMap feed_forward_names() {
   return {{"model.final_layernorm.*", "final_norm.*"},
           {"model.layers.{l}.input_layernorm.*", "mixer_norm.*"},
@@ -149,7 +151,7 @@ NameMap jamba_names() {
                   {"model.layers.{l}.feed_forward.experts.{e}.down_proj.weight", "ffn.experts.down.weight"}}});
 }
 
-/// transformers holds all experts in one tensor in memory.
+/// Names in memory in transformers, which packs all experts into one tensor.
 NameMap jamba_parameters() {
   return {{"model.layers.{l}.feed_forward.experts.gate_up_proj", "ffn.experts.gate.weight ffn.experts.up.weight"},
           {"model.layers.{l}.feed_forward.experts.down_proj", "ffn.experts.down.weight"}};
@@ -172,7 +174,7 @@ void bamba(ConfigMap& m, Draft& d) {
 
 NameMap bamba_names() { return joined({feed_forward_names(), decoder_names(), attention_names(), hybrid_names()}); }
 
-/// Experts and a shared feed-forward; without experts the shared one alone.
+/// Experts plus a shared feed-forward. A model without experts has only the shared one.
 void granite_feed_forward(ConfigMap& m, Draft& d) {
   Moe moe = d.has_experts ? std::get<Moe>(d.block.ffn) : Moe{};
   auto& expert = m.as<GatedFfn>(moe.expert);
@@ -228,14 +230,15 @@ NameMap granitemoehybrid_names() {
         {"model.layers.{l}.shared_mlp.output_linear.weight", "ffn.down.weight"}}});
 }
 
-/// transformers has other names in memory.
+/// Parameter names in memory in transformers, where they differ from the files.
 NameMap granitemoehybrid_parameters() {
   return {{"model.layers.{l}.block_sparse_moe.router.weight", "ffn.router.weight"},
           {"model.layers.{l}.block_sparse_moe.experts.gate_up_proj", "ffn.experts.gate.weight ffn.experts.up.weight"},
           {"model.layers.{l}.block_sparse_moe.experts.down_proj", "ffn.experts.down.weight"}};
 }
 
-/// The factor on keys that gives this scale of scores, so that dividing by sqrt(head_dim) restores it exactly.
+/// The key multiplier that gives this attention scale: dividing it by `root` = sqrt(head_dim) restores `scale` exactly,
+/// if possible.
 double key_factor(double scale, double root) {
   const double near = scale * root;
   for (const double candidate : {near, std::nextafter(near, 0.0), std::nextafter(near, 2 * near)}) {
@@ -244,7 +247,7 @@ double key_factor(double scale, double root) {
   return near;
 }
 
-/// Multipliers of maximal update parametrization, in every place where the architecture has one.
+/// Maps the muP (maximal update parametrization) multipliers.
 void falcon_h1_multipliers(ConfigMap& m, Draft& d, AttentionMamba2& both, GatedFfn& f) {
   Attention& a = both.attention;
   const int64_t width = a.head_dim.value_or(a.n_heads > 0 ? d.spec.d_model / a.n_heads : 1);
@@ -306,7 +309,8 @@ void falcon_h1(ConfigMap& m, Draft& d) {
   m.ignore({"num_logits_to_keep", "mamba_use_mlp", "layers_block_type", "layer_types", "attn_layer_indices"});
 }
 
-/// The feed-forward's width, which files may give before two adjustments and rounding.
+/// Maps the feed-forward width. If block_auto_adjust_ff_dim is set, LFM2 takes 2/3 of the key's value, multiplies it by
+/// block_ffn_dim_multiplier, and rounds up to a multiple of block_multiple_of.
 void adjusted_width(ConfigMap& m, GatedFfn& f) {
   m.entry("intermediate_size|block_ff_dim", f.d_ff, 12288);
   bool adjusted = false;

@@ -6,7 +6,7 @@ namespace {
 
 using namespace arch;  // NOLINT: almost all names here are from arch
 
-/// One factor under several keys, which must agree.
+/// Maps one factor that the file holds under several keys. They must agree.
 void same_factor(ConfigMap& m, std::initializer_list<std::string_view> keys, double& factor) {
   const double first = factor;
   bool known = false;
@@ -22,8 +22,8 @@ void same_factor(ConfigMap& m, std::initializer_list<std::string_view> keys, dou
   }
 }
 
-/// Lightning attention and attention, experts in every layer, and a residual stream that is normed before each
-/// sublayer.
+/// MiniMax: layers with lightning attention or softmax attention, and experts in every layer. The residual stream
+/// itself is normalized before each sublayer.
 void minimax(ConfigMap& m, Draft& d) {
   Attention& a = decoder(m, d, {32000, 4096, 32, 32, 8, 131072});
   m.entry("head_dim", a.head_dim, {});
@@ -58,7 +58,8 @@ NameMap minimax_names() {
        mixtral_names()});
 }
 
-/// The gated delta rule in three of four layers, gated attention in the fourth, experts and a gated shared one.
+/// Qwen3-Next: the gated delta rule in three of four layers, gated attention in the fourth. Experts plus a gated shared
+/// expert.
 void qwen3_next(ConfigMap& m, Draft& d) {
   Attention& a = decoder(m, d, {151936, 2048, 48, 16, 2, 32768});
   m.entry("head_dim", a.head_dim, 256);
@@ -113,7 +114,7 @@ NameMap qwen3_next_names() {
   return joined({names, shared_expert_names()});
 }
 
-/// Heads that predict several tokens, which files may hold.
+/// Prefix of the multi-token prediction heads that files may hold. They are skipped.
 constexpr std::string_view kNextTokenHeads[] = {"mtp."};
 
 }  // namespace

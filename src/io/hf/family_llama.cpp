@@ -2,7 +2,7 @@
 
 #include "lamina/io/hf/family.h"
 
-/// Families of serial blocks with RoPE attention and a gated feed-forward.
+/// Families of sequential (not parallel) blocks: RoPE attention, then a gated feed-forward.
 namespace lamina::io::hf {
 namespace {
 
@@ -67,7 +67,7 @@ NameMap olmo2_names() {
                   {"model.layers.{l}.post_feedforward_layernorm.*", "ffn_output_norm.*"}}});
 }
 
-/// A number whose reciprocal is exactly `value`, if there is one; otherwise the nearest.
+/// A number whose reciprocal is exactly `value` or, if none exists, the one nearest to it.
 double reciprocal(double value) {
   const double near = 1.0 / value;
   for (const double candidate : {std::nextafter(near, 0.0), std::nextafter(near, 1e300)}) {

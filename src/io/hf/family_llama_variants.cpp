@@ -60,7 +60,8 @@ NameMap glm4_names() {
                   {"model.layers.{l}.mlp.down_proj.*", "ffn.down.*"}}});
 }
 
-/// Every fourth layer sees everything, the others a window. RoPE scaling applies only to layers without a window.
+/// OLMo 3: every fourth layer attends to all tokens, the others to a sliding window. RoPE scaling applies only to
+/// layers without a window.
 void olmo3(ConfigMap& m, Draft& d) {
   Attention& a = decoder(m, d, {50304, 4096, 32, 32, {}, 2048});
   m.entry("head_dim", a.head_dim, {});
@@ -101,7 +102,7 @@ void persimmon(ConfigMap& m, Draft& d) {
   bool normed = !std::holds_alternative<NoQkNorm>(a.qk_norm);
   m.entry("qk_layernorm", normed, true);
   if (m.reading() && normed) a.qk_norm = PerHeadQkNorm{LayerNorm{.eps = eps}, false};
-  m.ignore({"num_key_value_heads"});  // every head has keys of its own
+  m.ignore({"num_key_value_heads"});  // every query head has its own key and value head
 }
 
 NameMap persimmon_names() {
@@ -118,7 +119,7 @@ NameMap persimmon_names() {
           {"model.layers.{l}.mlp.dense_4h_to_h.*", "ffn.down.*"}};
 }
 
-/// Unscaled scores, and layers that see everything or a window.
+/// GPT-Neo: attention scores without 1/sqrt(head_dim). Layers attend to all tokens or to a sliding window.
 void gpt_neo(ConfigMap& m, Draft& d) {
   auto& a = m.as<Attention>(d.block.mixer);
   m.entry("vocab_size", d.spec.vocab_size, 50257);
@@ -154,7 +155,7 @@ NameMap gpt_neo_names() {
           {"lm_head.*", "head.*"}};
 }
 
-/// Queries and keys are normed after the rotation.
+/// HunYuan: queries and keys are normalized after RoPE, not before.
 void hunyuan(ConfigMap& m, Draft& d) {
   GatedDecoderDefaults otherwise{{290943, 4096, 32, 32, {}, 2048}, {}, 11008, 1e-5, false, 0};
   otherwise.rope.alpha = true;
@@ -176,7 +177,7 @@ const RopeScaling& apertus_scaling() {
   return kScaling;
 }
 
-/// A feed-forward without a gate, with a learned activation.
+/// Apertus: a feed-forward without a gate, and an activation with learned parameters.
 void apertus(ConfigMap& m, Draft& d) {
   Attention& a = decoder(m, d, {131072, 4096, 32, 32, {}, 65536});
   auto& f = m.as<PlainFfn>(d.block.ffn);

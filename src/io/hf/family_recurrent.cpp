@@ -3,13 +3,13 @@
 
 #include "lamina/io/hf/family.h"
 
-/// Decoders with linear recurrent units and local attention, or with a recurrence alone.
+/// Decoders with linear recurrent units and local attention, or with recurrent layers only.
 namespace lamina::io::hf {
 namespace {
 
 using namespace arch;  // NOLINT: almost all names here are from arch
 
-/// sqrt(d_model) rounded to bf16, as the family multiplies its embeddings.
+/// sqrt(d_model) rounded to bf16: the family multiplies its embeddings by the rounded value.
 double rounded_root(int64_t d_model) {
   const auto root = static_cast<float>(std::sqrt(static_cast<double>(d_model)));
   auto bits = std::bit_cast<uint32_t>(root);
@@ -32,7 +32,7 @@ void recurrent_gemma(ConfigMap& m, Draft& d) {
   m.entry("logits_soft_cap", d.spec.head.soft_cap, 30.0);
   m.constant(d.spec.embedding.scale, ConstantScale{rounded_root(d.spec.d_model)});
   auto& f = m.as<GatedFfn>(d.block.ffn);
-  int64_t both = 2 * f.d_ff.value_or(0);  // the key is the width of gate and up together
+  int64_t both = 2 * f.d_ff.value_or(0);  // the key holds the widths of gate and up projection together
   m.entry("intermediate_size", both, 7680);
   m.constant(f.d_ff, both / 2);
   m.entry("hidden_activation", f.gate, "gelu_pytorch_tanh");
@@ -74,7 +74,7 @@ NameMap recurrent_gemma_names() {
                  decoder_names()});
 }
 
-/// A layer of the file is two blocks: time mixing and channel mixing, each with its norm.
+/// RWKV: one layer of the file becomes two blocks here, time mixing and channel mixing, each with its own norm.
 void rwkv(ConfigMap& m, Draft& d) {
   m.entry("vocab_size", d.spec.vocab_size, 50277);
   m.entry("hidden_size", d.spec.d_model, 4096);
@@ -93,7 +93,7 @@ void rwkv(ConfigMap& m, Draft& d) {
   tied(m, d, false);
   m.constant(d.block.ffn, NoFfn{});
   for (int64_t i = 0; m.reading() && i < d.n_layers; ++i) d.other.push_back(i % 2 == 1);
-  m.ignore({"rescale_every"});  // powers of 2 that keep f16 activations small
+  m.ignore({"rescale_every"});  // dividing activations by powers of 2 avoids f16 overflow; the result is the same
 }
 
 NameMap rwkv_names() {

@@ -5,7 +5,7 @@ namespace {
 
 using namespace arch;  // NOLINT: almost all names here are from arch
 
-/// Entries common to both generations; M is the mixer.
+/// Maps the keys common to Mamba and Mamba-2. M is the mixer type.
 template <class M>
 M& state_space(ConfigMap& m, Draft& d, const DecoderSizes& sizes, int64_t state, bool tie) {
   auto& mixer = m.as<M>(d.block.mixer);
@@ -38,7 +38,7 @@ void mamba(ConfigMap& m, Draft& d) {
   m.ignore({"use_mambapy", "use_associative_scan"});
 }
 
-/// Mamba with RMS norms without weights.
+/// Mamba with additional RMS norms that have no weights.
 void falcon_mamba(ConfigMap& m, Draft& d) {
   mamba(m, d);
   auto& mixer = std::get<Mamba>(d.block.mixer);

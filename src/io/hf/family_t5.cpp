@@ -15,7 +15,7 @@ struct T5Sizes {
   int64_t n_heads;
 };
 
-/// Names of the feed-forward in feed_forward_proj; "gated-gelu" means GELU with tanh.
+/// A value of feed_forward_proj and its meaning. "gated-gelu" is GELU with the tanh approximation.
 struct T5FeedForward {
   std::string_view name;
   Ffn ffn;
@@ -64,7 +64,8 @@ void t5_feed_forward(ConfigMap& m, Ffn& ffn, int64_t d_ff, std::string_view othe
   m.ignore({"dense_act_fn", "is_gated_act"});  // follow from feed_forward_proj
 }
 
-/// Everything but feed-forward and experts: both stacks are pre-norm with relative positions and unscaled scores.
+/// Maps all keys except feed-forward and experts. Both stacks are pre-norm, with relative position biases and scores
+/// without 1/sqrt(head_dim).
 void t5_base(ConfigMap& m, Draft& d, const T5Sizes& otherwise, bool tied_otherwise) {
   auto& a = m.as<Attention>(d.block.mixer);
   Block& reader = m.need(d.encoder_block);
@@ -91,7 +92,8 @@ void t5_base(ConfigMap& m, Draft& d, const T5Sizes& otherwise, bool tied_otherwi
   m.ignore({"n_positions", "dropout_rate", "initializer_factor"});
 }
 
-/// The logits are scaled if the head is tied, unless the key says otherwise.
+/// Logits are scaled by 1/sqrt(d_model) if the head is tied. A key scale_decoder_outputs, if the family has one, takes
+/// precedence.
 void t5_scaled_outputs(ConfigMap& m, Draft& d, bool has_key) {
   const auto* constant = std::get_if<ConstantScale>(&d.spec.head.scale);
   bool scaled = m.reading() ? d.spec.head.tied : constant != nullptr && constant->value != 1.0;
@@ -112,7 +114,7 @@ void mt5(ConfigMap& m, Draft& d) {
   m.constant(d.encoder_block->ffn, d.block.ffn);
 }
 
-/// One layer in `step` has experts, counted from the step-th.
+/// Distance between layers with experts, if `sparse` of `layers` layers have experts.
 int64_t sparse_step(ConfigMap& m, std::string_view key, int64_t layers, int64_t sparse) {
   if (sparse < 0 || sparse > layers) m.fail(key, str(sparse, " of ", layers, " layers"));
   return sparse > 0 ? layers / sparse : layers;
@@ -216,7 +218,7 @@ NameMap switch_names() {
                   {"encoder.block.{l}.layer.1.mlp.experts.expert_{e}.wo.weight", "encoder.ffn.experts.down.weight"}}});
 }
 
-/// Copies of the shared table, and a bias of cross-attention that is never used.
+/// Tensors that are skipped: copies of the shared embedding table, and a cross-attention bias that is never used.
 constexpr std::string_view kT5Extras[] = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
                                           "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"};
 

@@ -32,11 +32,11 @@ bool has(std::string_view text, std::string_view part) { return text.find(part) 
 
 const std::string kEncoder = "encoder.";
 
-/// The weights of one layer, or those outside the layers (layer -1).
+/// The weights of one layer. Layer -1 stands for the weights outside the layers.
 struct Place {
   int64_t layer = -1;
   const arch::Block* block = nullptr;
-  std::vector<WeightSlot> slots;  ///< names without the layer prefix; those of an encoder begin with "encoder."
+  std::vector<WeightSlot> slots;  ///< without the layer prefix; names of an encoder begin with "encoder."
 
   const WeightSlot* find(const std::string& name) const {
     for (const WeightSlot& slot : slots) {
@@ -93,7 +93,7 @@ int64_t groups_of(const NameEntry& entry, const Place& place, int64_t rows) {
   return 1;
 }
 
-/// Shape of a weight, or of one piece: one expert, or one head of a per-head norm.
+/// Shape of a weight or, if `stored` holds one expert or one head of a per-head norm, of that piece.
 Shape piece_shape(const Shape& shape, const Stored& stored) {
   if (stored.piece < 0) return shape;
   if (shape.rank() == 1) return {shape[0] / stored.pieces};
@@ -150,7 +150,7 @@ void add_stored(const NameEntry& entry, const std::string& end, const Place& pla
   }
 }
 
-/// Finds the entry that holds the weight; sets `end` to the value of its "*".
+/// Finds the entry that covers the weight. Sets `end` to the text that its "*" matches.
 const NameEntry* entry_for(const NameMap& names, const Place& place, const std::string& weight, std::string& end) {
   for (const NameEntry& entry : names) {
     if (!applies(entry, place)) continue;
@@ -187,7 +187,7 @@ std::vector<Place> places_of(const arch::ArchSpec& resolved) {
   return places;
 }
 
-/// Reshapes a stored tensor or a weight to [lead, groups, rows per group, …].
+/// Reshapes a stored tensor, or one of its weights, to [lead, groups, rows per group, …].
 Tensor by_groups(const Tensor& tensor, const Stored& stored) {
   Shape shape;
   const int row_axis = stored.batched ? 1 : 0;
@@ -221,7 +221,7 @@ void move(const Stored& stored, const Tensor& tensor, const std::vector<Tensor>&
     if (!simple) ours = by_groups(ours, stored);
     const int64_t length = simple ? ours.dim(0) : ours.dim(axis);
     Tensor theirs = rows.slice(axis, begin, length);
-    // A weight that is a transposed view of its file already has the layout of the stored tensor.
+    // A weight that is a transposed view of a mapped file already has the layout of the stored tensor.
     const bool turned = simple && ours.strides()[1] != 1;
     if (turned) ours = ours.transpose(0, 1);
     Tensor& to = into_weights ? ours : theirs;

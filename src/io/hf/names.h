@@ -8,13 +8,13 @@
 
 namespace lamina::io::hf {
 
-/// How the rows of a stored tensor interleave the rows of Lamina's weights a, b, …: with g groups, the first 1/g of a's
-/// rows, the first 1/g of b's, …, the second 1/g of a's, and so on.
+/// How a stored tensor interleaves the rows of several Lamina weights a, b, …. With g groups it holds the first 1/g of
+/// a's rows, the first 1/g of b's, …, then the second 1/g of a's, and so on.
 enum class Rows : uint8_t {
   whole,     ///< one group: a, then b, …
   kv_heads,  ///< one group per KV head, or per head of linear attention: its queries, its key, its value
   heads,     ///< one group per query head: its query, its gate
-  four,      ///< four groups, from training on four devices
+  four,      ///< four groups; the model was trained on four devices
   single,    ///< one group per row: rows of a, b, … alternate
 };
 /// Memory layout of the stored tensor.
@@ -38,9 +38,9 @@ enum class When : uint8_t {
 };
 
 /// One tensor in a family's files and the Lamina weights it holds.
-///   hf    "{l}" is the layer; "{p}" the pair of layers, for families whose layer is two of ours; "{e}" the expert, or
-///   the head of a per-head norm; "*" matches weight and bias ours  one name, or several separated by spaces, without
-///   the layer
+/// - `hf`: the name in the file. "{l}" is the layer, "{p}" the pair of layers (for families with two of Lamina's layers
+/// in one), "{e}" the expert or the head of a per-head norm. "*" matches weight and bias.
+/// - `ours`: one Lamina name, or several separated by spaces, without the layer prefix.
 struct NameEntry {
   std::string_view hf;
   std::string_view ours;
@@ -54,7 +54,7 @@ using NameMap = std::vector<NameEntry>;
 struct Stored {
   std::string name;
   Shape shape;                      ///< as stored
-  std::vector<WeightSlot> weights;  ///< the Lamina weights that it holds, whole
+  std::vector<WeightSlot> weights;  ///< the Lamina weights that the tensor holds, in their full shapes
   int64_t groups = 1;
   Form form = Form::same;
   int64_t piece = -1;    ///< index of the expert or head; -1: all of them
@@ -62,8 +62,8 @@ struct Stored {
   bool batched = false;  ///< the first dimension of the stored tensor is the expert
 };
 
-/// All tensors of a checkpoint of this architecture. Throws an Error that names the first weight which the family
-/// cannot store.
+/// All tensors of a checkpoint of this architecture. If the family cannot store a weight, the Error names the first
+/// one.
 std::vector<Stored> stored_tensors(const NameMap& names, const arch::ArchSpec& resolved);
 
 /// Whether each weight is a (possibly transposed) view of the stored tensor, so that no copy is needed.

@@ -12,7 +12,7 @@ namespace lamina::io {
 namespace hf {
 namespace {
 
-/// Masks and tables in older files. They follow from the configuration and are ignored.
+/// Suffixes of masks and tables in older files. They are ignored, because they follow from the configuration.
 constexpr std::string_view kDerived[] = {".attn.bias",           ".attn.masked_bias",        ".attention.bias",
                                          ".attn.causal_mask",    ".attention.masked_bias",   ".rotary_emb.inv_freq",
                                          ".position_ids",        ".self_attn.slope_rate",    ".self_attn.query_decay",
@@ -45,7 +45,7 @@ class Loader {
   }
 
  private:
-  /// Bytes in the files; 0 if the tensor is missing, which load() reports.
+  /// Size in the files in bytes. 0 if the tensor is missing; load() reports that.
   int64_t bytes_of(const Stored& stored) const {
     const std::string name = shards_.find(stored.name);
     return name.empty() ? 0 : stored.shape.numel() * static_cast<int64_t>(size_of(shards_.dtype(name)));
@@ -79,7 +79,7 @@ class Loader {
     shards_.release(name);
   }
 
-  /// The weight to copy stored tensors into; allocated on first use.
+  /// The destination of the weight's stored tensors. Allocated on first use.
   Tensor target(const WeightSlot& weight, DType stored_dtype, const std::string& name) {
     const DType dtype = options_.dtype.value_or(stored_dtype);
     Tensor& tensor = weights_[weight.name];
@@ -130,7 +130,8 @@ class Loader {
                        [&](std::string_view prefix) { return name.starts_with(prefix); });
   }
 
-  /// Whether the family expects this constant. A value that the architecture does not imply is an Error.
+  /// Whether the tensor is one of the family's constants. Throws an Error if its value is not the one that the
+  /// architecture implies.
   bool is_constant(const std::string& name) {
     for (const NamedConstant& constant : named_constants(family_, spec_)) {
       if (constant.name != name) continue;
@@ -172,7 +173,7 @@ class Loader {
   Shards& shards_;
   const HfReadOptions& options_;
   Device device_;
-  /// One thread: copies are bound by memory bandwidth, and more threads would only spin if cores are busy.
+  /// One thread: memory bandwidth limits the copies, so more threads do not help.
   Device copier_ = Device::cpu(1);
   std::set<std::string> expected_;
   std::map<std::string, Tensor> weights_;

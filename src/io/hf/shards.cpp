@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kWhole = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
-/// Returns the map from tensor to file.
+/// Reads model.safetensors.index.json: the map from tensor name to file name.
 std::map<std::string, std::string> read_index(const std::string& path) {
   const auto json = read_json_file<nlohmann::json>(path);
   LAMINA_CHECK(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(), path,

@@ -21,7 +21,7 @@ class Shards {
   Tensor take(const std::string& stored_name);
   const Shape& shape(const std::string& stored_name) const { return file(stored_name).shape(stored_name); }
   DType dtype(const std::string& stored_name) const { return file(stored_name).dtype(stored_name); }
-  /// Releases the mapped pages of a tensor that was copied.
+  /// Gives the tensor's file pages back to the system, after it was copied.
   void release(const std::string& stored_name) const { file(stored_name).release(stored_name); }
   std::vector<std::string> unused() const;
   const std::string& folder() const { return folder_; }

@@ -5,10 +5,11 @@
 namespace lamina::io::hf {
 namespace {
 
-/// Tile size. A tile is read by rows into a buffer that fits the L1 cache, then written by rows: no cache line is
-/// fetched twice, and few pages are active at a time.
+/// Tile size. A tile is read row by row into a buffer that fits the L1 cache, then written row by row. So every cache
+/// line is fetched once, and few pages are in use at a time.
 constexpr int64_t kTile = 64;
-/// Prefetch distance in source rows. They are on different pages, which the hardware prefetcher does not follow.
+/// Prefetch distance in source rows. Consecutive rows are on different pages, which the hardware prefetcher does not
+/// follow.
 constexpr int64_t kRowsAhead = 12;
 
 /// Transposes into rows [begin, end) of `to`.

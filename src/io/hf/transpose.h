@@ -4,8 +4,8 @@
 
 namespace lamina::io::hf {
 
-/// to[i, j] = from[j, i] for two CPU matrices of one type with dense rows. Works in tiles, so that both sides are
-/// accessed by whole cache lines, at memory bandwidth.
+/// to[i, j] = from[j, i] for two CPU matrices of the same type whose rows are contiguous. Copies tile by tile at memory
+/// bandwidth: source and destination are accessed in whole cache lines.
 void copy_transposed(const Tensor& from, Tensor& to);
 
 }  // namespace lamina::io::hf

@@ -12,10 +12,10 @@ namespace {
 
 constexpr size_t kShownDifferences = 8;
 
-/// How well a family represents an architecture.
+/// How closely a family can represent an architecture.
 struct Fit {
   const Family* family = nullptr;
-  std::vector<std::string> differences;  ///< empty: exactly
+  std::vector<std::string> differences;  ///< empty: the family represents it exactly
 };
 
 Fit fit_of(const Family& family, const arch::ArchSpec& spec) {
@@ -29,7 +29,7 @@ Fit fit_of(const Family& family, const arch::ArchSpec& spec) {
     }
     if (fit.differences.empty()) stored_tensors(written_names(family, spec), spec);
   } catch (const Error& error) {
-    // The family cannot represent it at all: rank it after any family that can.
+    // This family cannot represent the architecture at all, so rank it after every family that can.
     fit.differences.assign(1000, std::string(error.what()));
   }
   return fit;
@@ -61,7 +61,7 @@ const Family& choose(const Checkpoint& checkpoint, const std::string& wanted) {
   return *best->family;
 }
 
-/// Size of the tensor as written.
+/// Size of the tensor in bytes, as written.
 int64_t bytes_of(const Stored& stored, DType dtype) {
   return stored.shape.numel() * static_cast<int64_t>(size_of(dtype));
 }
@@ -123,7 +123,7 @@ class Writer {
     return files;
   }
 
-  /// Assembles the tensors of one file at a time, to limit memory.
+  /// Assembles and writes one file, so that only its tensors are in memory at a time.
   void write_file(const std::string& name, const std::vector<const Stored*>& list) {
     NamedTensors tensors;
     for (const Stored* stored : list) {

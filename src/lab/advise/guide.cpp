@@ -161,6 +161,9 @@ void translate(Guide& guide, std::string_view text) {
     for (const auto& [subject, words] : json.at("plan").items()) {
       guide.plan[subject] = {words.at(0).get<std::string>(), words.at(1).get<std::string>()};
     }
+    for (const Json& words : json.at("found")) {
+      guide.found.emplace_back(words.at(0).get<std::string>(), words.at(1).get<std::string>());
+    }
   } catch (const Json::exception&) {
     throw Error("the translated guide has a missing key or a value of the wrong type");
   }

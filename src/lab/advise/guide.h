@@ -47,6 +47,8 @@ struct Guide {
   std::string recipe;
   /// Translations of the remarks of `lamina plan`: subject → (subject, reason). Empty in English.
   std::map<std::string, std::pair<std::string, std::string>> plan;
+  /// Words of what `lamina plan` found, with their translations, to be replaced in this order. Empty in English.
+  std::vector<std::pair<std::string, std::string>> found;
 };
 
 /// Parses presets/advice/guide.json. Throws Error with the problem.

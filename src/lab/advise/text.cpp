@@ -131,18 +131,31 @@ std::string figures(const Recommendation& advised) {
               arch::short_bytes(advised.memory_needed));
 }
 
+/// What `lamina plan` found, in the guide's language.
+std::string written_found(const Guide& guide, std::string found) {
+  for (const auto& [english, translated] : guide.found) {
+    for (size_t at = found.find(english); at != std::string::npos; at = found.find(english, at + translated.size())) {
+      found.replace(at, english.size(), translated);
+    }
+  }
+  return found;
+}
+
 /// Remarks of `lamina plan` that need a look.
 std::string looks(const Recommendation& advised) {
-  const auto& translated = guide(advised.question.language).plan;
+  const Guide& guide_here = guide(advised.question.language);
+  const Words& words = words_of(advised.question.language);
+  const auto& translated = guide_here.plan;
   std::string text;
   for (const arch::Advice& advice : advised.plan.advice) {
     if (advice.verdict != arch::Advice::Verdict::look) continue;
     const auto found = translated.find(advice.subject);
     const std::string subject = found == translated.end() ? advice.subject : found->second.first;
     const std::string reason = found == translated.end() ? advice.reason : found->second.second;
-    text += wrapped(str(subject, words_of(advised.question.language)("colon"), advice.found, "; ", reason), "  ");
+    text += wrapped(str(subject, words("colon"), written_found(guide_here, advice.found), words("semicolon"), reason),
+                    "  ");
   }
-  return text.empty() ? "" : "\n" + words_of(advised.question.language)("advise.unusual") + "\n" + text;
+  return text.empty() ? "" : "\n" + words("advise.unusual") + "\n" + text;
 }
 
 Json reason_json(const Reason& reason) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "lamina/base/error.h"
 #include "lamina/lab/run/format.h"
@@ -13,6 +14,7 @@ namespace lamina::lab {
 namespace {
 
 constexpr size_t kNumberColumns = 16;  ///< more columns are too narrow for numbers
+constexpr double kCaptionLine = 17;
 
 // Replaces the light colours, which are attributes, if the reader prefers dark.
 constexpr const char* kDarkDrawing = R"(@media (prefers-color-scheme: dark) {
@@ -53,18 +55,57 @@ std::string number_of(double value, int decimals) {
   return text.starts_with("-") && text.find_first_of("123456789") == std::string::npos ? text.substr(1) : text;
 }
 
+/// Indices of the rows and columns, from 0.
+void draw_indices(plot::Canvas& canvas, const GridDrawing& drawing, double left, double top, double side) {
+  for (size_t i = 0; i < drawing.cells.front().size(); ++i) {
+    canvas.text(left + side * (static_cast<double>(i) + 0.5), top - 8, str(i),
+                {.size = 11, .anchor = plot::Anchor::middle, .colour = plot::kFaint});
+  }
+  for (size_t i = 0; i < drawing.cells.size(); ++i) {
+    canvas.text(left - 8, top + side * (static_cast<double>(i) + 0.5) + 4, str(i),
+                {.size = 11, .anchor = plot::Anchor::end, .colour = plot::kFaint});
+  }
+}
+
+/// Words of the text in lines that are at most `width` pixels wide at font size 12.
+std::vector<std::string> caption_lines(const std::string& text, double width) {
+  constexpr double kPixels = 6.8;  // of an average character
+  const auto most = static_cast<size_t>(width / kPixels);
+  std::vector<std::string> lines;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const bool fits = !lines.empty() && plot::text_columns(lines.back()) + 1 + plot::text_columns(word) <= most;
+    if (fits) {
+      lines.back() += " " + word;
+    } else {
+      lines.push_back(word);
+    }
+  }
+  return lines;
+}
+
+void draw_caption(plot::Canvas& canvas, double left, double top, const std::vector<std::string>& lines) {
+  for (size_t i = 0; i < lines.size(); ++i) {
+    canvas.text(left, top + kCaptionLine * static_cast<double>(i), lines[i], {.size = 12, .colour = plot::kFaint});
+  }
+}
+
 std::string grid_svg(const GridDrawing& drawing) {
   const size_t columns = drawing.cells.empty() ? 0 : drawing.cells.front().size();
   const bool numbers = columns <= kNumberColumns;
   const double side = numbers ? 44 : std::max(3.0, std::floor(640.0 / static_cast<double>(columns)));
   const double left = 60;
-  const double top = 64;
+  const double top = numbers ? 80 : 64;
   const double width = std::max(420.0, left + side * static_cast<double>(columns) + 20);
-  const double height = top + side * static_cast<double>(drawing.cells.size()) + 48;
+  const double bottom = top + side * static_cast<double>(drawing.cells.size());
+  const std::vector<std::string> caption = caption_lines(drawing.caption, width - left - 12);
+  const double height = bottom + 32 + kCaptionLine * static_cast<double>(caption.size());
   plot::SvgCanvas canvas(width, height, {.title = drawing.title, .css = kDarkDrawing, .background = plot::kPaper});
   canvas.text(left, 24, drawing.title, {.size = 15, .bold = true});
-  canvas.text(left, top - 10, drawing.columns_name + " →", {.size = 12, .colour = plot::kFaint});
-  canvas.text(left - 14, top + 60, drawing.rows_name, {.size = 12, .colour = plot::kFaint, .upwards = true});
+  canvas.text(left, numbers ? 50 : top - 10, drawing.columns_name + " →", {.size = 12, .colour = plot::kFaint});
+  canvas.text(24, top + 14 + 6.5 * static_cast<double>(drawing.rows_name.size()), "← " + drawing.rows_name,
+              {.size = 12, .colour = plot::kFaint, .upwards = true});
+  if (numbers) draw_indices(canvas, drawing, left, top, side);
   const CellRange range = range_of(drawing);
   for (size_t row = 0; row < drawing.cells.size(); ++row) {
     for (size_t column = 0; column < columns; ++column) {
@@ -80,7 +121,7 @@ std::string grid_svg(const GridDrawing& drawing) {
                   {.size = 11, .anchor = plot::Anchor::middle, .colour = ink});
     }
   }
-  canvas.text(left, height - 16, drawing.caption, {.size = 12, .colour = plot::kFaint});
+  draw_caption(canvas, left, bottom + 28, caption);
   return canvas.finish();
 }
 
@@ -103,9 +144,14 @@ CurveRanges ranges_of(const CurvesDrawing& drawing) {
 std::string curves_svg(const CurvesDrawing& drawing) {
   std::vector<std::string> labels;
   for (const CurvesDrawing::Curve& curve : drawing.curves) labels.push_back(curve.label);
-  const plot::Legend legend = plot::layout_legend(labels, 640);
+  plot::Legend legend = plot::layout_legend(labels, 600);
+  for (auto& line : legend.lines) {
+    for (auto& [x, label] : line) x += 40;  // below the title
+  }
   const double top = 40 + legend.height();
-  plot::SvgCanvas canvas(720, top + 400, {.title = drawing.title, .css = kDarkDrawing, .background = plot::kPaper});
+  const std::vector<std::string> caption = caption_lines(drawing.caption, 640);
+  plot::SvgCanvas canvas(720, top + 380 + kCaptionLine * static_cast<double>(caption.size()),
+                         {.title = drawing.title, .css = kDarkDrawing, .background = plot::kPaper});
   canvas.text(60, 24, drawing.title, {.size = 15, .bold = true});
   plot::draw_legend(canvas, legend, labels, 36);
   const CurveRanges ranges = ranges_of(drawing);
@@ -120,7 +166,7 @@ std::string curves_svg(const CurvesDrawing& drawing) {
     styles.push_back(plot::curve_style(i));
   }
   plot::draw_curves(canvas, lines, styles);
-  canvas.text(66, top + 386, drawing.caption, {.size = 12, .colour = plot::kFaint});
+  draw_caption(canvas, 66, top + 386, caption);
   return canvas.finish();
 }
 
@@ -184,10 +230,15 @@ std::string curves_text(const CurvesDrawing& drawing, bool colours) {
     const plot::TerminalStyle style = plot::terminal_style(i, colours);
     legend += str(legend.empty() ? "" : "   ", style.marker, " ", drawing.curves[i].label);
   }
+  std::vector<std::string> ticks(kRows);
+  const plot::Axis axis = plot::linear_axis(ranges.y.low, ranges.y.high, kRows / 3);
+  for (const double tick : axis.ticks) {
+    const auto row = static_cast<size_t>(grid.dots_down() - 1 - std::lround(place(tick, ranges.y, grid.dots_down())));
+    ticks[std::min<size_t>(row / 4, kRows - 1)] = axis.label(tick);
+  }
   std::string text = drawing.title + "\n" + legend + "\n";
   for (int row = 0; row < kRows; ++row) {
-    const double value = ranges.y.high - (ranges.y.high - ranges.y.low) * row / (kRows - 1);
-    text += printed("%9.3g ", value) + grid.row(row, colours) + "\n";
+    text += printed("%9s ", ticks[static_cast<size_t>(row)].c_str()) + grid.row(row, colours) + "\n";
   }
   text += printed("%10s%-9.4g%*s\n", "", ranges.x.low, kColumns - 9, printed("%.4g", ranges.x.high).c_str());
   return text + str("x: ", drawing.x_name, ", y: ", drawing.y_name, "\n") +

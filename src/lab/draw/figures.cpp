@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "lamina/arch/plan.h"
 #include "lamina/base/error.h"
 #include "lamina/base/philox.h"
 #include "lamina/lab/run/format.h"
@@ -132,7 +133,9 @@ Drawing draw_heads(int64_t n_heads, int64_t n_kv_heads) {
     drawing.cells.back()[static_cast<size_t>(head / group)] = 1;
   }
   const char* kind = n_kv_heads == n_heads ? "multi-head" : n_kv_heads == 1 ? "multi-query" : "grouped-query";
-  drawing.caption = str(kind, " attention: the KV cache has 1/", group, " of the size of multi-head attention");
+  drawing.caption =
+      str(kind, " attention: the KV cache ",
+          group == 1 ? std::string("has one head per query head") : str("is 1/", group, " of multi-head attention's"));
   return drawing;
 }
 
@@ -183,7 +186,8 @@ Drawing draw_tiles(const arch::Pattern& pattern, bool causal, int64_t length, in
   }
   drawing.caption =
       str(computed, " of ", tiles * tiles, " tiles are computed (2: every pair visible, 1: some). Each keeps ",
-          tile * tile, " scores on the chip; a stored matrix has ", length * length);
+          arch::with_commas(tile * tile), " scores in on-chip memory; a stored matrix has ",
+          arch::with_commas(length * length), " in device memory");
   return drawing;
 }
 
@@ -191,7 +195,7 @@ Drawing draw_norms(int64_t count) {
   check_size("count", count, 4096);
   const std::vector<double> x = evenly_spaced(1, static_cast<double>(count), std::max<int64_t>(count, 2));
   const Tensor input = Tensor::from(x, {1, static_cast<int64_t>(x.size())}, Device::cpu(1));
-  CurvesDrawing drawing{str("Norms of the numbers 1 … ", count), "x", "normed", {}, ""};
+  CurvesDrawing drawing{str("Norms of the numbers 1 … ", count), "number", "after the norm", {}, ""};
   const std::vector<std::pair<const char*, Tensor>> normed = {{"layer norm", ops::layer_norm(input, {}, {}, 0.0)},
                                                               {"RMS norm", ops::rms_norm(input, {}, {.eps = 0.0})}};
   for (const auto& [label, tensor] : normed) {
@@ -214,7 +218,9 @@ Drawing draw_score_variance(int64_t largest_width) {
     drawing.curves[0].points.emplace_back(d, variance);
     drawing.curves[1].points.emplace_back(d, variance / d);
   }
-  drawing.caption = "2,000 random pairs per width; the product grows with the width, the scaled one stays near 1";
+  drawing.caption = str("2,000 random pairs per width; at d = ", drawing.curves[0].points.back().first,
+                        " the variance is ", printed("%.0f", drawing.curves[0].points.back().second),
+                        ", of q · k / √d ", printed("%.2f", drawing.curves[1].points.back().second));
   return drawing;
 }
 

@@ -50,10 +50,15 @@ std::string measured_gain(const Study& study, const Claim& claim) {
       if (own.seed == run.seed && a && b) differences.push_back(*a - *b);
     }
   }
+  const Words& words = study.words();
+  // Runs that lack the measure, as those that never reach the target, leave a selection of the seeds.
+  const size_t seeds = std::min(variant->runs.size(), other->runs.size());
+  if (differences.size() < seeds) {
+    return words("claims.selection", {{"pairs", str(differences.size())}, {"seeds", str(seeds)}});
+  }
   if (differences.empty() || mean_of(reference) == 0) return "";
   const PairedTest test = paired_test(differences);
   const double scale = (metric->higher_better ? 1 : -1) / std::abs(mean_of(reference));
-  const Words& words = study.words();
   std::string text = words("claims.gain", {{"gain", percent(test.difference * scale)}});
   if (test.ci95_half_width) {
     const double half = *test.ci95_half_width * std::abs(scale);

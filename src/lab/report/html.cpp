@@ -46,10 +46,27 @@ std::string answer(const Study& study) {
              answer.rest.empty() ? "" : str("<p class=\"answer-rest\">", html(answer.rest), "</p>"), "</div>\n");
 }
 
+/// "5,000 updates, 81,920,000 tokens per run"; empty if unknown or if runs differ in tokens.
+std::string budget(const Study& study) {
+  if (!study.steps) return "";
+  Number tokens;
+  for (const Variant& variant : study.variants) {
+    for (const Run& run : variant.runs) {
+      if (!run.tokens_per_step || (tokens && *tokens != *run.tokens_per_step)) return "";
+      tokens = run.tokens_per_step;
+    }
+  }
+  if (!tokens) return "";
+  return study.words()("head.budget.value", {{"steps", written(*study.steps, Style::count)},
+                                             {"tokens", written(*study.steps * *tokens, Style::count)}});
+}
+
 std::string head(const Study& study) {
   const Words& words = study.words();
   const std::string metric = words(study.lower_is_better() ? "head.loss" : "head.accuracy");
   const bool matched = !study.matching.empty() && study.matching != "none";
+  const bool tuned = std::any_of(study.variants.begin(), study.variants.end(),
+                                 [](const Variant& variant) { return !variant.tuned.empty(); });
   return str(
       "<header><div class=\"top\"><p class=\"kicker\">", html(words("head.kicker")), study.mode.empty() ? "" : " · ",
       html(study.mode),
@@ -66,6 +83,7 @@ std::string head(const Study& study) {
       fact(words("head.seeds"), str(study.most_seeds())), fact(words("head.judged_by"), metric),
       fact(words("head.base"), study.base.empty() ? "" : study.label_of(study.base)),
       fact(words("head.matched"), words.or_else("head.matched." + (matched ? study.matching : "none"), study.matching)),
+      fact(words("head.budget"), budget(study)), fact(words("head.tuned"), tuned ? words("head.tuned.value") : ""),
       fact(words("head.margin"), study.margin ? "±" + written(*study.margin, Style::percent) : ""),
       fact(words("head.target"), study.target ? written(*study.target, Style::loss) : ""), "</dl></header>\n");
 }
@@ -199,6 +217,9 @@ std::string repeat(const Study& study) {
   return text + "</section>\n";
 }
 
+/// Whether the study is about lengths beyond the training length, so that their figures come first.
+bool lengths_first(const Study& study) { return study.mode == "stretch"; }
+
 std::string scripts(const Study& study) {
   std::string text;
   if (report_is_interactive()) {
@@ -225,11 +246,12 @@ std::string report_html(const std::string& results, const std::string& name, Lan
              "<link rel=\"icon\" href=\"data:,\">\n<title>",
              html(study.name), " · ", html(words("head.kicker")), "</title>\n<style>", asset("report.css"),
              "</style>\n</head>\n<body>\n<main>\n", head(study), figures(study, {"effects"}), claims_section(study),
+             lengths_first(study) ? figures(study, {"extrapolation", "passkey"}) : "",
              figures(study, {"curves", "scaling", "cost"}), "<section id=\"results\"><h2>",
              html(words("results.title")), "</h2>\n", results_table(study), "</section>\n",
-             figures(study, {"extrapolation", "passkey"}), notes_section(study), diagrams(study), repeat(study),
-             "</main>\n<footer>", html(words("footer", {{"version", study.version}})), "</footer>\n", scripts(study),
-             "</body>\n</html>\n");
+             lengths_first(study) ? "" : figures(study, {"extrapolation", "passkey"}), notes_section(study),
+             diagrams(study), repeat(study), "</main>\n<footer>", html(words("footer", {{"version", study.version}})),
+             "</footer>\n", scripts(study), "</body>\n</html>\n");
 }
 
 }  // namespace lamina::lab

@@ -12,7 +12,7 @@ namespace lamina::lab {
 /// memory and parameters; losses both best and final. `all`: every measure.
 enum class Columns : uint8_t { standard, all };
 
-/// Builds report pages from the text of a results file (docs/guides/report.md describes it). The text is validated
+/// Builds report pages from the text of a results file (docs/reference/results-file.md). The text is validated
 /// first; an Error says what is wrong and where. `name` appears in messages.
 ///
 /// report_html returns a self-contained file with sortable tables and interactive charts in light and dark themes.

@@ -21,14 +21,14 @@ class Place {
   [[noreturn]] void fail(const std::string& expected) const {
     std::string given = value_->dump(-1, ' ', false, Json::error_handler_t::replace);
     if (given.size() > 60) given = given.substr(0, 57) + "...";
-    throw Error(str(path_, " is ", given, "; expected ", expected, " (format: docs/guides/report.md)"));
+    throw Error(str(path_, " is ", given, "; expected ", expected, " (format: docs/reference/results-file.md)"));
   }
 
   Place at(const std::string& key) const {
     object();
     const auto found = value_->find(key);
     LAMINA_CHECK(found != value_->end(), path_, " has no ", key,
-                 "; write the results file again, or see its format in docs/guides/report.md");
+                 "; write the results file again, or see its format in docs/reference/results-file.md");
     return {*found, path_ + joint_ + key};
   }
   /// Returns null if the key is missing.

@@ -14,6 +14,9 @@ namespace {
 std::string loss_text(double value) { return printed(value < 5e-5 ? "%.1e" : "%.4f", value); }
 std::string signed_loss(double value) { return (value < 0 ? "−" : "+") + loss_text(std::abs(value)); }
 
+/// Prefix of a verdict if the claim was made at another size than the study's.
+constexpr const char* kAtOurSize = "at our size: ";
+
 std::string p_text(double p) { return p < 0.001 ? "p < 0.001" : printed("p = %.3f", p); }
 std::string seeds_text(size_t seeds) { return str(seeds, seeds == 1 ? " seed" : " seeds"); }
 
@@ -143,6 +146,12 @@ void add_concurrency(const Results& results, std::vector<Finding>& findings) {
        "", ""});
 }
 
+/// Whether two sizes count as the same setting: they differ by at most a factor of two.
+bool same_setting(double claimed, double ours) {
+  constexpr double kFactor = 2;
+  return ours > 0 && claimed > 0 && ours <= kFactor * claimed && claimed <= kFactor * ours;
+}
+
 /// How the claim's setting differs from the study's; empty if it is the same.
 std::string other_setting(const Results& results, const Claim& claim, const VariantResult& variant) {
   const Setting& setting = claim.setting;
@@ -179,6 +188,12 @@ Finding judge(const Results& results, const Claim& claim) {
     return finding;
   }
   const PairedTest test = paired_test(paired_differences(*variant, *other, metric, context_of(results)));
+  // Runs that lack the metric, as those that never reach the target, leave a selection of the pairs.
+  if (variant->trained && test.pairs > 0 && test.pairs < results.study.seeds.size()) {
+    finding.text = str(claim.text, ": only ", test.pairs, " of ", seeds_text(results.study.seeds.size()), " have ",
+                       metric.words, " in both.");
+    return finding;
+  }
   const auto base = other->summary.find(metric.name);
   if (test.pairs == 0 || base == other->summary.end() || !base->second.mean || *base->second.mean == 0) {
     finding.text = str(claim.text, ": ", metric.words, " was not measured for both.");
@@ -207,11 +222,6 @@ Finding judge(const Results& results, const Claim& claim) {
 }
 
 }  // namespace
-
-bool same_setting(double claimed, double ours) {
-  constexpr double kFactor = 2;
-  return ours > 0 && claimed > 0 && ours <= kFactor * claimed && claimed <= kFactor * ours;
-}
 
 std::vector<Finding> findings_of(const Results& results) {
   std::vector<Finding> findings;

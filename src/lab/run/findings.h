@@ -14,11 +14,10 @@ std::string mark_of(const MetricSummary& summary, const MetricInfo& metric);
 
 /// Holm's correction: fills `p` from `p_alone` and corrects `p_equivalence`, over these comparisons.
 void correct_p(const std::vector<MetricSummary*>& compared);
-
-/// Prefix of a verdict if the claim was made at another size than the study's.
-inline constexpr const char* kAtOurSize = "at our size: ";
-/// Whether two sizes count as the same setting: they differ by at most a factor of two.
-bool same_setting(double claimed, double ours);
+/// Strictest level of Holm's method over these comparisons: 0.05 / their number. Numbers of seeds are estimated with
+/// it.
+double corrected_level(const std::vector<MetricSummary*>& compared);
+inline constexpr double kPower = 0.8;  ///< of estimated numbers of seeds
 
 /// Fits the study's scaling laws to the finished runs.
 std::vector<ScalingResult> fit_groups(const Results& results);

@@ -23,7 +23,7 @@ struct MetricSummary {
   std::optional<double> p_alone;          ///< without correction
   std::optional<double> margin;           ///< largest absolute difference that counts as none
   std::optional<double> p_equivalence;    ///< of the equivalence test within the margin, corrected (Holm)
-  std::optional<size_t> seeds_needed;     ///< if it cannot tell: seeds that find a difference of the margin (power 0.8)
+  std::optional<size_t> seeds_needed;     ///< if it cannot tell: seeds that find the margin (power 0.8)
   std::string mark;                       ///< better, worse, no difference, cannot tell or base
 };
 

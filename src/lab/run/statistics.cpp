@@ -108,7 +108,7 @@ PairedTest paired_test(std::span<const double> differences) {
   }
   const double error = *deviation_of(differences) / std::sqrt(n);
   test.p = student_two_sided(test.difference / error, n - 1);
-  test.ci95_half_width = student_critical(0.05, n - 1) * error;
+  test.ci95_half_width = student_critical(kLevel, n - 1) * error;
   return test;
 }
 
@@ -121,12 +121,12 @@ std::optional<double> equivalence_p(std::span<const double> differences, double 
   return std::max(student_upper((mean + margin) / error, degrees), student_upper((margin - mean) / error, degrees));
 }
 
-double paired_power(double effect, size_t pairs) {
+double paired_power(double effect, size_t pairs, double level) {
   LAMINA_CHECK(pairs >= 2, "paired_power: ", pairs, " pairs; expected at least 2");
   // T = (Z + shift) / W with Z normal and W = √(χ²/ν). Given W = w, the test rejects if |Z + shift| > critical · w.
   const auto degrees = static_cast<double>(pairs - 1);
   const double shift = std::abs(effect) * std::sqrt(static_cast<double>(pairs));
-  const double critical = student_critical(0.05, degrees);
+  const double critical = student_critical(level, degrees);
   const double log_scale = std::log(2.0) + degrees / 2 * std::log(degrees / 2) - std::lgamma(degrees / 2);
   const auto integrand = [&](double w) {
     const double density = std::exp(log_scale + (degrees - 1) * std::log(w) - degrees * w * w / 2);
@@ -143,26 +143,26 @@ double paired_power(double effect, size_t pairs) {
   return std::min(1.0, sum * step / 3);
 }
 
-std::optional<size_t> pairs_needed(double effect, double power) {
+std::optional<size_t> pairs_needed(double effect, double power, double level) {
   constexpr size_t kMostPairs = 10000;
-  if (effect == 0 || paired_power(effect, kMostPairs) < power) return {};
+  if (effect == 0 || paired_power(effect, kMostPairs, level) < power) return {};
   size_t low = 1;  // has too little power
   size_t high = kMostPairs;
   while (high - low > 1) {
     const size_t middle = (low + high) / 2;
-    (paired_power(effect, middle) < power ? low : high) = middle;
+    (paired_power(effect, middle, level) < power ? low : high) = middle;
   }
   return high;
 }
 
-std::optional<double> detectable_effect(size_t pairs, double power) {
+std::optional<double> detectable_effect(size_t pairs, double power, double level) {
   if (pairs < 2) return {};
   double low = 0;
   double high = 1;
-  while (paired_power(high, pairs) < power) high *= 2;
+  while (paired_power(high, pairs, level) < power) high *= 2;
   for (int i = 0; i < 60; ++i) {
     const double middle = (low + high) / 2;
-    (paired_power(middle, pairs) < power ? low : high) = middle;
+    (paired_power(middle, pairs, level) < power ? low : high) = middle;
   }
   return high;
 }

@@ -36,13 +36,16 @@ PairedTest paired_test(std::span<const double> differences);
 /// Below 0.05 the difference is smaller than the margin. Empty for fewer than two pairs.
 std::optional<double> equivalence_p(std::span<const double> differences, double margin);
 
-/// Power of the two-sided paired t-test at level 0.05: the probability to find a true mean difference of `effect`
-/// standard deviations of the differences. Integrates the noncentral t distribution numerically, to about 1e-6.
-double paired_power(double effect, size_t pairs);
+inline constexpr double kLevel = 0.05;  ///< significance level of all tests
+
+/// Power of the two-sided paired t-test: the probability to find a true mean difference of `effect` standard deviations
+/// of the differences. Integrates the noncentral t distribution numerically, to about 1e-6. With Holm's correction over
+/// m comparisons the power is at least that at level 0.05 / m.
+double paired_power(double effect, size_t pairs, double level = kLevel);
 /// Smallest number of pairs with this power; empty if more than 10,000 are needed.
-std::optional<size_t> pairs_needed(double effect, double power = 0.8);
+std::optional<size_t> pairs_needed(double effect, double power = 0.8, double level = kLevel);
 /// Smallest effect that so many pairs find with this power; empty for fewer than two pairs.
-std::optional<double> detectable_effect(size_t pairs, double power = 0.8);
+std::optional<double> detectable_effect(size_t pairs, double power = 0.8, double level = kLevel);
 
 /// Holm's step-down correction of these p values, in their order.
 std::vector<double> holm(std::span<const double> p);

@@ -7,8 +7,6 @@
 namespace lamina::lab {
 namespace {
 
-constexpr double kSignificant = 0.05;
-
 std::vector<double> values_of(const VariantResult& variant, const MetricInfo& metric, const MetricContext& context) {
   std::vector<double> values;
   for (const RunResult& run : variant.runs) {
@@ -35,8 +33,6 @@ void compare_pair(MetricSummary& summary, std::span<const double> differences, d
   summary.p_alone = test.p;
   summary.margin = margin * std::abs(reference_mean);
   summary.p_equivalence = equivalence_p(differences, *summary.margin);
-  const std::optional<double> deviation = deviation_of(differences);
-  if (deviation && *deviation > 0) summary.seeds_needed = pairs_needed(*summary.margin / *deviation);
 }
 
 /// Holm's correction of one member over the comparisons that have it.
@@ -53,30 +49,43 @@ void correct(const std::vector<MetricSummary*>& compared, std::optional<double> 
   }
 }
 
-/// Compares every variant with its reference in one metric.
+/// One comparison of a variant with its reference in one metric.
+struct Comparison {
+  MetricSummary* summary = nullptr;
+  bool finished = false;  ///< all runs of both are
+  double deviation = 0;   ///< of the paired differences
+};
+
+/// Compares every variant with its reference in one metric. If finished runs lack the metric, as those that never reach
+/// the target, the other pairs are a selection: they are not compared.
 void compare(Results& results, const MetricInfo& metric, const MetricContext& context) {
-  std::vector<MetricSummary*> compared;
-  std::vector<bool> finished;
+  std::vector<Comparison> comparisons;
   for (size_t i = 0; i < results.variants.size(); ++i) {
     VariantResult& variant = results.variants[i];
     MetricSummary summary = alone(variant, metric, context);
     if (summary.runs == 0) continue;
     const VariantResult* reference = reference_of(results, i);
+    Comparison comparison;
     if (reference == nullptr) {
       summary.mark = "base";
     } else if (const auto other = reference->summary.find(metric.name); other != reference->summary.end()) {
-      compare_pair(summary, paired_differences(variant, *reference, metric, context), *other->second.mean,
-                   results.study.margin);
+      const std::vector<double> differences = paired_differences(variant, *reference, metric, context);
+      comparison.finished = unfinished_runs(results, variant).empty() && unfinished_runs(results, *reference).empty();
+      comparison.deviation = deviation_of(differences).value_or(0);
+      const bool selected = comparison.finished && differences.size() < results.study.seeds.size();
+      if (!selected) compare_pair(summary, differences, *other->second.mean, results.study.margin);
     }
-    MetricSummary& kept = variant.summary[metric.name] = summary;
-    if (reference == nullptr) continue;
-    compared.push_back(&kept);
-    finished.push_back(unfinished_runs(results, variant).empty() && unfinished_runs(results, *reference).empty());
+    comparison.summary = &(variant.summary[metric.name] = summary);
+    if (reference != nullptr) comparisons.push_back(comparison);
   }
+  std::vector<MetricSummary*> compared;
+  for (const Comparison& comparison : comparisons) compared.push_back(comparison.summary);
   correct_p(compared);
-  for (size_t i = 0; i < compared.size(); ++i) {
-    compared[i]->mark = finished[i] ? mark_of(*compared[i], metric) : "cannot tell";
-    if (compared[i]->mark != "cannot tell") compared[i]->seeds_needed = {};
+  for (const Comparison& comparison : comparisons) {
+    MetricSummary& summary = *comparison.summary;
+    summary.mark = comparison.finished ? mark_of(summary, metric) : "cannot tell";
+    if (summary.mark != "cannot tell" || !summary.margin || comparison.deviation == 0) continue;
+    summary.seeds_needed = pairs_needed(*summary.margin / comparison.deviation, kPower, corrected_level(compared));
   }
 }
 
@@ -134,13 +143,19 @@ void correct_p(const std::vector<MetricSummary*>& compared) {
   correct(compared, &MetricSummary::p_equivalence, &MetricSummary::p_equivalence);
 }
 
+double corrected_level(const std::vector<MetricSummary*>& compared) {
+  const auto tested = std::count_if(compared.begin(), compared.end(),
+                                    [](const MetricSummary* summary) { return summary->p_alone.has_value(); });
+  return kLevel / static_cast<double>(std::max<std::ptrdiff_t>(tested, 1));
+}
+
 std::string mark_of(const MetricSummary& summary, const MetricInfo& metric) {
   if (!summary.difference) return "cannot tell";
   if (*summary.difference == 0 && summary.ci95_half_width == 0.0) return "no difference";  // bit-identical pairs
-  if (summary.p && *summary.p < kSignificant) {
+  if (summary.p && *summary.p < kLevel) {
     return (*summary.difference > 0) == metric.higher_better ? "better" : "worse";
   }
-  if (summary.p_equivalence && *summary.p_equivalence < kSignificant) return "no difference";
+  if (summary.p_equivalence && *summary.p_equivalence < kLevel) return "no difference";
   return "cannot tell";
 }
 

@@ -255,7 +255,7 @@ Study read_study(std::string_view text, const std::string& name, const std::vect
   Json json = parse_json<Json>(text, name);
   // A results file contains its study under this key.
   if (json.is_object() && json.contains("description")) json = Json(json["description"]);
-  LAMINA_CHECK(json.is_object(), name, ": expected an object {...} with the keys of a study (docs/guides/lab.md)");
+  LAMINA_CHECK(json.is_object(), name, ": expected an object {...} with the keys of a study (docs/reference/study-file.md)");
   std::vector<Problem> problems;
   change_recipe(json, recipe_changes, problems);
   Study study = Unfolding(std::move(json), problems).study();
@@ -367,7 +367,7 @@ size_t run_count(const Study& study) {
 
 std::string study_markdown() {
   arch::SchemaNode whole = arch::describe<Study>();
-  // docs/guides/training.md documents the recipe's keys.
+  // docs/reference/recipe-file.md documents the recipe's keys.
   std::erase_if(whole.options[0].fields, [](const arch::SchemaField& field) { return field.key == "recipe"; });
   return arch::fields_markdown(whole);
 }

@@ -225,7 +225,7 @@ struct Study {
           "Default: every switch in ablate, the usual order of adoption in ladder");
     field("seeds", self.seeds, "a list, or a count: 3 means 1, 2, 3", arch::kCount);
     field("recipe", self.recipe,
-          "recipe of every run; keys as in docs/guides/training.md, without architecture, from, seed");
+          "recipe of every run; keys as in docs/reference/recipe-file.md, without architecture, from, seed");
     field("matching", self.matching,
           "adjust the widths of variants to the base's parameters, or to its FLOPs per token");
     field("metric", self.metric, "what variants are judged by: validation loss, or accuracy of a task");
@@ -293,7 +293,7 @@ std::vector<std::vector<std::string>> tuning_changes(const Tuning& tuning);
 /// Number of training runs, including those of tuning and the short runs of a sweep and of a search's rounds.
 size_t run_count(const Study& study);
 
-/// Generates the list of all study keys in docs/guides/lab.md.
+/// Generates the list of all study keys in docs/reference/study-file.md.
 std::string study_markdown();
 
 }  // namespace lamina::lab

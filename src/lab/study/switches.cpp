@@ -20,6 +20,13 @@ std::vector<std::string> ffn(const char* kind, const char* choice) {
   return {path + "kind=" + kind, path + "d_ff=null", path + choice};
 }
 
+/// Replaces every mixer by one of this kind, with these keys.
+std::vector<std::string> mixer(const std::string& kind, const std::vector<std::string>& keys) {
+  std::vector<std::string> edits{"layers[*].pattern[*].mixer=" + kind};
+  for (const std::string& key : keys) edits.push_back("layers[*].pattern[*].mixer." + key);
+  return edits;
+}
+
 const std::vector<Switch>& table() {
   static const std::vector<Switch> switches = {
       {"norm", "rms", "RMS norm", {"norm.kind=rms", kOwnNorms}},
@@ -36,6 +43,7 @@ const std::vector<Switch>& table() {
       {"position", "sinusoidal", "sinusoidal positions", {"position.kind=sinusoidal"}},
       {"position", "rope", "RoPE", {"position.kind=rope"}},
       {"position", "alibi", "ALiBi", {"position.kind=alibi"}},
+      {"position", "rope-half", "RoPE on half of each head", {"position.kind=rope", "position.fraction=0.5"}},
       {"position", "t5", "T5 bias", {"position.kind=t5"}},
       {"position", "nope", "no positions", {"position.kind=none"}},
       {"ffn", "relu", "ReLU", ffn("plain", "activation=relu")},
@@ -50,6 +58,11 @@ const std::vector<Switch>& table() {
       {"attention", "mha", "multi-head", {"layers[*].pattern[*].mixer.n_kv_heads={n_heads/1}"}},
       {"attention", "gqa", "grouped queries, 2 per KV head", {"layers[*].pattern[*].mixer.n_kv_heads={n_heads/2}"}},
       {"attention", "mqa", "multi-query", {"layers[*].pattern[*].mixer.n_kv_heads=1"}},
+      {"attention", "mla", "latent attention",
+       mixer("mla", {"n_heads={n_heads/1}", "kv_lora_rank={d_model/4}", "qk_nope={head_dim/1}", "qk_rope={head_dim/2}",
+                     "v_head_dim={head_dim/1}"})},
+      {"attention", "gate", "gate on the attention output", {"layers[*].pattern[*].mixer.gate=true"}},
+      {"attention", "sinks", "attention sinks", {"layers[*].pattern[*].mixer.sinks=true"}},
       {"qk", "qk-norm", "QK-norm per head", {"layers[*].pattern[*].mixer.qk_norm.kind=per_head"}},
       {"qk", "qk-norm-whole", "QK-norm of the whole projection", {"layers[*].pattern[*].mixer.qk_norm.kind=whole"}},
       {"soft-cap", "score-cap", "scores capped at 50", {"layers[*].pattern[*].mixer.soft_cap=50"}},
@@ -65,14 +78,44 @@ const std::vector<Switch>& table() {
        "window of an eighth of the context, strided",
        {"layers[*].pattern[*].mixer.pattern.kind=strided", "layers[*].pattern[*].mixer.pattern.window={context/8}",
         "layers[*].pattern[*].mixer.pattern.stride={context/8}"}},
+      {"pattern",
+       "longformer",
+       "window of an eighth of the context, one global token",
+       {"layers[*].pattern[*].mixer.pattern.kind=longformer", "layers[*].pattern[*].mixer.pattern.window={context/8}"}},
+      {"pattern",
+       "bigbird",
+       "blocks of a sixteenth of the context: window, global, random",
+       {"layers[*].pattern[*].mixer.pattern.kind=bigbird", "layers[*].pattern[*].mixer.pattern.block={context/16}"}},
+      {"pattern",
+       "chunks",
+       "chunks of a quarter of the context",
+       {"layers[*].pattern[*].mixer.pattern.kind=chunks", "layers[*].pattern[*].mixer.pattern.size={context/4}"}},
+      {"bias", "bias", "biases", {"layers[*].pattern[*].mixer.bias=true", "layers[*].pattern[*].ffn.bias=true"}},
+      {"bias",
+       "no-bias",
+       "no biases",
+       {"layers[*].pattern[*].mixer.bias=false", "layers[*].pattern[*].ffn.bias=false"}},
+      {"head", "tied", "head tied to the embedding", {"head.tied=true"}},
+      {"head", "untied", "head of its own", {"head.tied=false"}},
+      {"embedding", "embedding-scale", "embedding times √d", {"embedding.scale=sqrt_d_model"}},
+      {"embedding", "embedding-norm", "layer norm on the embedding", {"embedding.norm.kind=layer"}},
+      {"residual", "residual-scale", "branches times 0.5", {"layers[*].pattern[*].residual_scale=0.5"}},
       {"experts",
        "moe",
        "4 experts of half width, 2 per token",
        {"layers[*].pattern[*].ffn.kind=moe", "layers[*].pattern[*].ffn.experts=4", "layers[*].pattern[*].ffn.top_k=2",
         "layers[*].pattern[*].ffn.renormalise=true", "layers[*].pattern[*].ffn.expert.kind=gated",
         "layers[*].pattern[*].ffn.expert.d_ff={d_ff/2}", "layers[*].pattern[*].ffn.balance_loss=0.01"}},
-      {"ssm", "mamba", "Mamba instead of attention", {"layers[*].pattern[*].mixer=mamba"}},
+      {"ssm", "mamba", "Mamba instead of attention", mixer("mamba", {})},
+      {"ssm", "mamba2", "Mamba-2 instead of attention", mixer("mamba2", {})},
+      {"ssm", "s4d", "S4D instead of attention", mixer("s4d", {})},
       {"ssm", "hybrid", "Mamba, one attention in the middle", {"layers={hybrid}"}},
+      {"linear", "gated-delta", "gated delta rule",
+       mixer("gated_delta", {"n_heads={n_heads/1}", "key_dim={head_dim/1}", "value_dim={head_dim/1}"})},
+      {"linear", "lightning", "lightning attention", mixer("lightning", {"n_heads={n_heads/1}"})},
+      {"linear", "wkv", "RWKV-4's time mixing", mixer("wkv", {})},
+      {"linear", "rg-lru", "RG-LRU", mixer("rg_lru", {"blocks={n_heads/1}"})},
+      {"linear", "short-conv", "gated short convolution", mixer("short_conv", {})},
   };
   return switches;
 }
@@ -84,6 +127,9 @@ int64_t size_of(const arch::ArchSpec& base, const std::string& name) {
   for (const arch::WrittenBlock& written : arch::written_blocks(base)) {
     if (name == "n_heads") {
       if (const auto* attention = arch::attention_of(written.block->mixer)) return attention->n_heads;
+    }
+    if (name == "head_dim") {
+      if (const auto* attention = arch::attention_of(written.block->mixer)) return attention->head_dim.value_or(0);
     }
     if (name == "d_ff") {
       if (const auto* gated = std::get_if<arch::GatedFfn>(&written.block->ffn)) return gated->d_ff.value_or(0);

@@ -6,7 +6,8 @@
 namespace lamina::nn {
 
 ops::GateOptions gate_options(const arch::GatedFfn& spec) {
-  // act(α·s·g)/α = s · act(α'·g)/α' with α' = α·s; the caller multiplies by s.
+  // gated_activation computes act(α·s·g)/α with s = gate_scale, as s · act(α'·g)/α' with α' = α·s. The caller
+  // multiplies by s.
   ops::GateOptions options{.alpha = spec.alpha * spec.gate_scale, .up_offset = spec.up_offset};
   if (spec.limit) options.limit = *spec.limit;
   return options;

@@ -21,9 +21,9 @@ class GatedFfn final : public Ffn {
   Tensor forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass) override;
 
  private:
-  /// act(gate) · up of the projections of gate and up, as the down projection takes it.
+  /// act(gate) · up, from the packed output of the gate and up projections. Input of the down projection.
   Tensor gated(const Tensor& projected) const;
-  /// The down projection of that.
+  /// Down projection and out_scale, applied to the result of gated().
   Tensor finish(const Tensor& inner) const;
 
   ops::Gate gate_;

@@ -43,7 +43,7 @@ MoeFfn::MoeFfn(int64_t d_model, const arch::Moe& spec, const ParameterFactory& m
       chosen_(Tensor::zeros({spec.experts}, DType::i64, make.device())),
       dropped_(Tensor::zeros({1}, DType::i64, make.device())) {
   add_child("router", router_);
-  router_.keep_weight();  // stays unquantized: rounding it would route tokens to other experts
+  router_.keep_weight();  // stays unquantized: rounding could route tokens to other experts
   if (spec.selection_bias) {
     selection_bias_ = make.constant({spec.experts}, 0.0);
     add_buffer("selection_bias", selection_bias_, Persistence::persistent);
@@ -94,11 +94,11 @@ Tensor MoeFfn::forward(const Tensor& x_in, ForwardContext& pass) {
   return ops::add(y, shared);
 }
 
-/// A choice counts as a token of its own, with its input multiplied by its weight.
 Tensor MoeFfn::run_sorted(const Tensor& rows, const Tensor& offsets, const ForwardContext& pass) {
   return pass.run_experts(rows, offsets, [&](const Tensor& x, const Tensor& starts) {
     return experts_.forward(x, starts, pass.recompute);
   });
+  // Each choice (token, expert) is dispatched as a token of its own, so that its input can be multiplied by its weight.
 }
 
 Tensor MoeFfn::run_weighed(const Tensor& x, const ops::Routing& routing, int64_t capacity, const ForwardContext& pass) {
@@ -122,7 +122,7 @@ Tensor MoeFfn::run_experts(const Tensor& x, const ops::Routing& routing, int64_t
   return ops::combine(rows, routing.weights, plan);
 }
 
-/// A row of at most `capacity` tokens cannot overflow an expert, because a token chooses an expert once.
+/// Sequences of at most `capacity` tokens cannot overflow an expert, because a token chooses an expert at most once.
 std::vector<int64_t> MoeFfn::limited_rows(const Tensor& x, const ForwardContext& pass) const {
   if (!spec_.capacity || pass.rows != nullptr) return {};
   std::vector<int64_t> starts = pass.row_starts;

@@ -9,7 +9,7 @@
 namespace lamina::nn {
 namespace {
 
-/// The x with softplus(x) = y.
+/// Inverse of softplus: returns x with softplus(x) = y.
 double inverse_softplus(double y) { return std::log(std::expm1(std::max(y, 1e-3))); }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 namespace lamina::nn {
 
-/// The learned numbers of xIELU. Initially p and n are 0.8, as in the paper's code.
+/// The learned parameters of xIELU. Their initial effective value is 0.8, as in the paper's code.
 class LearnedXielu final : public Module {
  public:
   LearnedXielu(const arch::Xielu& spec, const ParameterFactory& make);
@@ -18,7 +18,7 @@ class LearnedXielu final : public Module {
   Tensor alpha_n_;
 };
 
-/// down(act(up(x))); act may be xIELU with learned numbers
+/// down(act(up(x))). `act` may be xIELU, which has learned parameters.
 ///   up [d_ff, d_model], down [d_model, d_ff], xielu.alpha_p [1], xielu.alpha_n [1]
 class PlainFfn final : public Ffn {
  public:

@@ -7,7 +7,8 @@
 
 namespace lamina::nn {
 
-/// Slopes 2^(−max_bias·h/n) · slope_scale of the heads that this rank holds. `make` is the attention's factory.
+/// ALiBi slopes 2^(−max_bias·h/n) · slope_scale for the heads h that this rank holds. `make` is the attention's
+/// factory.
 std::vector<float> alibi_slopes(const arch::Alibi& alibi, const arch::Attention& attention,
                                 const ParameterFactory& make);
 

@@ -49,39 +49,39 @@ class AttentionMixer final : public Mixer {
   /// Whether q, k and v can be used as views of the packed projection.
   bool keeps_qkv_packed(const ForwardContext& pass) const;
   Heads joined_heads(const Tensor& projected, const ForwardContext& pass);
-  /// q, k and v of a packed projection whose QK norm writes q and k to new memory.
+  /// q, k and v of a packed projection with QK norm: q and k are written to new memory.
   Heads normed_heads(const Tensor& projected, const ForwardContext& pass);
   Heads separate_heads(std::vector<Tensor> parts, const ForwardContext& pass);
-  /// Norm and RoPE of queries or keys: their part of the projection → [batch, seq, heads, head_dim].
+  /// Norm and RoPE of queries or keys: `part` of the projection → [batch, seq, heads, head_dim].
   Tensor normed_and_turned(const HeadNorm& norm, const Tensor& part, int64_t heads, const ForwardContext& pass);
-  /// Attention of x [batch, seq, d_model] whose global tokens have projections of their own.
+  /// Attention of x [batch, seq, d_model] with global tokens, which have their own projections (GlobalAttention).
   Tensor attend_with_globals(const Tensor& x, ForwardContext& pass);
-  /// Attention of the rows of a ragged step over their pages (pass.rows), after the new keys and values are stored.
+  /// Paged attention for the rows of a ragged step (pass.rows). Stores the new keys and values first.
   Tensor attend_paged(const Heads& heads, ForwardContext& pass);
-  /// attend_paged() of a packed projection, if every row has one new token.
+  /// attend_paged() on a packed projection, if every row has one new token.
   Tensor attend_paged_step(const Tensor& projected, ForwardContext& pass);
-  /// The whole sublayer, if every row has one new token.
+  /// The whole sublayer, including norm and projections, if every row has one new token.
   Tensor paged_step_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass);
   const ops::PagedRows& page_tables(const ForwardContext& pass) const {
     return pass.rows->groups[static_cast<size_t>(pass.memory->group)];
   }
-  /// Everything between the projections of q, k, v and o: [batch, seq, n_heads, v_head_dim].
+  /// Everything between the QKV projections and the output projection: returns [batch, seq, n_heads, v_head_dim].
   Tensor mix(Heads heads, ForwardContext& pass, LayerCache* cache);
   Tensor mix_joined(const Tensor& projected, ForwardContext& pass, LayerCache* cache);
-  /// forward() with an output gate.
+  /// forward() for attention with an output gate.
   Tensor gated(const Tensor& x, ForwardContext& pass, LayerCache* cache);
   /// The output projection of y [batch, seq, n_heads, v_head_dim].
   Tensor merged(const Tensor& y) const;
   ops::AttentionOptions options(ForwardContext& pass) const;
   ops::AttentionExtras extras(const Tensor& q, const ForwardContext& pass);
-  /// Attention on a packed projection, without a cache.
+  /// Attention on a packed projection without a cache, with RoPE fused.
   Tensor attend_rotated(const Tensor& projected, ForwardContext& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass, KeyValueCache& cache);
   Tensor attend_sliding(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass, KeyValueCache& cache);
   ops::StepRotation step_rotation(const ForwardContext& pass, const Device& device);
-  /// Few queries against the first lengths [batch] tokens of the cache.
+  /// Attention of a few queries to the first `lengths` [batch] tokens of the cache.
   Tensor attend_stored(const Tensor& q, const Tensor& lengths, ForwardContext& pass, const KeyValueCache& cache);
-  /// Queries of rows [row, row + count), which all have the same offset, against the cache.
+  /// Attention to the cache for queries of rows [row, row + count), which all have the same offset.
   Tensor attend_rows(const Tensor& q, const ForwardContext& pass, KeyValueCache& cache, int64_t row, int64_t count);
 
   arch::Attention spec_;
@@ -93,7 +93,7 @@ class AttentionMixer final : public Mixer {
   Tensor sinks_;
   std::optional<WeightTable> t5_;
   std::vector<float> slopes_;
-  Tensor slopes_tensor_;  ///< on the device that used it last
+  Tensor slopes_tensor_;  ///< cached on the device that used it last
   std::optional<RoundedAlibi> rounded_alibi_;
   std::optional<GlobalAttention> global_;
   std::optional<QueryTemperature> temperature_;
@@ -168,13 +168,13 @@ ops::AttentionExtras AttentionMixer::extras(const Tensor& q, const ForwardContex
   }
   if (const auto* t5 = std::get_if<arch::T5Bias>(&*spec_.position)) {
     extras.t5_bias = t5_ ? t5_->weight() : positions_.weight();
-    // In causal attention keys never follow their query, so only the first half of a bidirectional table is used.
+    // In causal attention no key follows its query, so only the first half of a bidirectional bias table is used.
     if (t5->bidirectional && *spec_.causal) extras.t5_bias = extras.t5_bias.slice(0, 0, t5->buckets / 2);
   }
   return extras;
 }
 
-/// Queries, keys and values as views of their packed projection, rotated in place; its gradient is packed, too.
+/// Queries, keys and values as views of their packed projection, rotated in place. The gradient is packed, too.
 AttentionMixer::Heads AttentionMixer::joined_heads(const Tensor& projected, const ForwardContext& pass) {
   const int64_t kv_heads = *spec_.n_kv_heads;
   const Shape by_head{projected.dim(0), projected.dim(1), spec_.n_heads + 2 * kv_heads, *spec_.head_dim};
@@ -279,7 +279,7 @@ Tensor AttentionMixer::attend_rotated(const Tensor& projected, ForwardContext& p
                                extras(all, pass));
 }
 
-// NOLINTNEXTLINE(performance-unnecessary-value-param): changed by their names below
+// NOLINTNEXTLINE(performance-unnecessary-value-param): q, k, v below are references to its members
 Tensor AttentionMixer::mix(Heads heads, ForwardContext& pass, LayerCache* cache) {
   auto& [q, k, v] = heads;
   if (rounded_alibi_) {
@@ -317,7 +317,7 @@ Tensor AttentionMixer::attend_paged_step(const Tensor& projected, ForwardContext
 
 Tensor AttentionMixer::paged_step_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass) {
   const ops::AttentionProjections weights{qkv_.used_weight(), qkv_.joined_bias(), o_.used_weight(), o_.bias()};
-  // The operator takes x [rows, 1, width] and parts [n, rows, 1, width].
+  // ops::attention_step takes x [rows, 1, width] and parts [n, rows, 1, width].
   const Shape shape = stream.x.shape();
   const auto by_row = [&](const Tensor& x) {
     if (!x.defined()) return x;
@@ -342,7 +342,7 @@ CacheLayout AttentionMixer::cache_layout() const {
 
 Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass,
                                      KeyValueCache& cache) {
-  const bool fresh = pass.end() == pass.seq;  // no row has cached tokens: the new keys are all the keys
+  const bool fresh = pass.end() == pass.seq;  // no cached tokens: the new keys are all the keys
   if (cache.slides() && !fresh && pass.seq > kDecodeQueries) return attend_sliding(q, k, v, pass, cache);
   cache.write(k, v, pass);
   if (fresh) return ops::attention(q, k, v, options(pass), extras(q, pass));
@@ -371,8 +371,9 @@ Tensor AttentionMixer::attend_stored(const Tensor& q, const Tensor& lengths, For
                                cache.scales());
 }
 
-/// Many new tokens may overwrite cached tokens that the first of them attend to, so the cached window is read first.
-/// Within a window only distances matter, so positions may start at the first available key.
+/// Attention with a sliding-window cache. Many new tokens may overwrite cached tokens that the first of them still
+/// attend to, so the cached window is read before writing. Only distances matter within a window, so positions may
+/// start at the first available key.
 Tensor AttentionMixer::attend_sliding(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass,
                                       KeyValueCache& cache) {
   std::vector<Tensor> rows;

@@ -7,7 +7,7 @@
 namespace lamina::nn {
 namespace {
 
-/// The caches of both mixers.
+/// The caches of both mixers, as one.
 class PairCache final : public LayerCache {
  public:
   PairCache(std::unique_ptr<LayerCache> first, std::unique_ptr<LayerCache> second)

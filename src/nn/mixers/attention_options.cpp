@@ -20,7 +20,7 @@ struct PatternMaker {
             .random_blocks = p.random_blocks,
             .seed = static_cast<uint64_t>(p.seed)};
   }
-  /// Blocks that see only themselves.
+  /// Chunked attention: blocks that attend only within themselves.
   Pattern operator()(const arch::ChunkPattern& p) const {
     return {.kind = Pattern::Kind::blocks, .block = p.size, .window_blocks = 0, .global_blocks = 0};
   }
@@ -38,7 +38,7 @@ ops::AttentionOptions attention_options(double scale, std::optional<double> soft
   if (pass.training && pass.dropout.attention > 0.0) {
     options.dropout = pass.dropout.attention;
     options.dropout_key = pass.draw();
-    // Attention numbers the rows of its own batch from 0. A part of a larger batch therefore has its own random stream.
+    // Attention counts the rows of its own batch from 0, so a part of a larger batch needs a different dropout seed.
     options.dropout_key.seed ^= static_cast<uint64_t>(pass.first_row) << 40U;
   }
   return options;

@@ -7,10 +7,10 @@
 namespace lamina::nn {
 namespace {
 
-/// Keys whose weights one call of attention returns: its value width.
+/// Number of keys whose weights one attention call returns: the head width of its values.
 constexpr int64_t kKeysAtOnce = 64;
 
-/// Values [batch, keys, kv_heads, count]: 1 at key first + i in column i, else 0.
+/// Values [batch, keys, kv_heads, count] that select keys: column i is 1 at key first + i and 0 elsewhere.
 Tensor identity_columns(const Tensor& k, int64_t first, int64_t count) {
   const int64_t heads = k.dim(2);
   std::vector<float> values(static_cast<size_t>(k.dim(0) * k.dim(1) * heads * count), 0.0F);

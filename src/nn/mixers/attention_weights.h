@@ -5,11 +5,11 @@
 
 namespace lamina::nn {
 
-/// Whether the observer of this pass wants the attention weights of the layer that runs.
+/// Whether the observer of this pass wants the attention weights of the running layer.
 bool observes_attention(const ForwardContext& pass);
 
-/// Gives the observer the weights of ops::attention(q, k, …), if it wants them. The weights are what attention returns
-/// for values that are rows of an identity matrix, so they include every bias, pattern, cap and sink of the call.
+/// Passes the weights of ops::attention(q, k, …) to the observer, if it wants them. Attention with rows of an identity
+/// matrix as values returns its weights; so they include every bias, pattern, cap and sink of the call.
 void offer_attention(const Tensor& q, const Tensor& k, const ops::AttentionOptions& options,
                      const ops::AttentionExtras& extras, const ForwardContext& pass);
 

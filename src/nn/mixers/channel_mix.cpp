@@ -45,7 +45,7 @@ class ChannelMixer final : public RecurrentMixer {
   }
 
   int64_t inner_width() const override { return d_model_; }
-  /// The gate follows the output projection, so scan() does both.
+  /// scan() already applies the output projection, because the gate follows it.
   Tensor project(const Tensor& y) const override { return y; }
 
   int64_t d_model_;

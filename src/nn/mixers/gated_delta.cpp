@@ -18,7 +18,7 @@
 namespace lamina::nn {
 namespace {
 
-constexpr double kLengthEps = 1e-6;  // added to the squared length of q and k
+constexpr double kLengthEps = 1e-6;  // added to the squared norm of q and k
 
 /// −softplus(x) = log_softmax([x, 0])[1], in the accumulation type of x.
 Tensor negative_softplus(const Tensor& x) {
@@ -81,7 +81,7 @@ class GatedDeltaMixer final : public RecurrentMixer {
     const std::vector<Tensor> qkv = ops::split(convolved, {keys(), keys(), values()}, -1);
     const Shape by_key{batch, seq, *spec_.n_key_heads, spec_.key_dim};
     const Shape by_head{batch, seq, spec_.n_heads, spec_.value_dim};
-    // x / |x| is the RMS norm divided by the root of the width; q is scaled by the same factor again.
+    // x / |x| is RMS norm divided by sqrt(width). q is also scaled by 1/sqrt(width), so it gets the factor twice.
     const auto width = static_cast<double>(spec_.key_dim);
     const Tensor q = ops::scale(length_.forward(qkv[0].reshape(by_key)), 1.0 / width);
     const Tensor k = ops::scale(length_.forward(qkv[1].reshape(by_key)), 1.0 / std::sqrt(width));
@@ -99,7 +99,7 @@ class GatedDeltaMixer final : public RecurrentMixer {
     return scan(x, pass, &states);
   }
 
-  /// −exp(a_log) · softplus(a + dt_bias).
+  /// Log of the decay: −exp(a_log) · softplus(a + dt_bias).
   Tensor log_decay(const Tensor& a) const {
     const Tensor step = negative_softplus(ops::add(a, dt_bias_.to(a.dtype())));
     return ops::mul(step, ops::scaled_exp(a_log_, 1.0).to(step.dtype()));

@@ -18,7 +18,8 @@ GlobalAttention::GlobalAttention(int64_t d_model, const arch::Attention& a, cons
   add_child("", kv_);
 }
 
-/// Attention of the first tokens of x [batch, seq, d_model] to k and v of all of them.
+/// Attention of the global tokens, the first ones of x [batch, seq, d_model], to all tokens. k and v are global
+/// projections.
 Tensor GlobalAttention::attend(const Tensor& x, const Tensor& k, const Tensor& v, ForwardContext& pass) const {
   const int64_t count = std::min(tokens_, x.dim(1));
   const Tensor q = q_.forward(x.slice(1, 0, count)).reshape({x.dim(0), count, spec_.n_heads, *spec_.head_dim});

@@ -6,15 +6,15 @@
 
 namespace lamina::nn {
 
-/// Global tokens that attend with projections of their own (Longformer, arXiv:2004.05150): their queries, and the keys
-/// and values that they see, are separate projections of the same input.
+/// Global tokens (Longformer, arXiv:2004.05150), which attend to the whole row. They use separate projections of the
+/// same input for their queries, and for the keys and values that they attend to.
 ///   "global_q.…", "global_k.…", "global_v.…"; register it with add_child("", …)
 class GlobalAttention final : public Module {
  public:
   GlobalAttention(int64_t d_model, const arch::Attention& attention, const ParameterFactory& make);
 
-  /// Replaces the outputs y [batch, seq, n_heads, v_head_dim] of the global tokens, the first ones of each row of
-  /// x [batch, seq, d_model], by their attention to the whole row.
+  /// Replaces the outputs y [batch, seq, n_heads, v_head_dim] of the global tokens (the first ones of each row of x
+  /// [batch, seq, d_model]) by their attention to the whole row.
   Tensor replace(const Tensor& x, const Tensor& y, ForwardContext& pass) const;
 
  private:

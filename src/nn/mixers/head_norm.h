@@ -7,8 +7,8 @@
 
 namespace lamina::nn {
 
-/// QK norm. Heads that share one scale are normalized as [..., heads, head_dim]; whole projections and heads with
-/// separate scales as [..., heads · head_dim].
+/// QK norm. Heads that share one weight are normalized as [..., heads, head_dim]. Norms over the whole projection, and
+/// heads with separate weights, use [..., heads · head_dim].
 struct HeadNorm {
   HeadNorm(const arch::QkNorm& spec, int64_t heads, int64_t head_dim, const ParameterFactory& make) {
     if (const auto* per_head = std::get_if<arch::PerHeadQkNorm>(&spec)) {
@@ -22,14 +22,14 @@ struct HeadNorm {
     }
   }
 
-  /// x [batch, seq, heads · head_dim] → [batch, seq, heads, head_dim].
+  /// Normalizes and splits: x [batch, seq, heads · head_dim] → [batch, seq, heads, head_dim].
   Tensor split(const Tensor& x, int64_t heads) const {
     const Shape shape{x.dim(0), x.dim(1), heads, x.dim(2) / heads};
     if (!layer) return x.reshape(shape);
     return shared ? layer->forward(x.reshape(shape)) : layer->forward(x).reshape(shape);
   }
 
-  /// Whether this is an RMS norm of each head with a shared scale, before RoPE, which RotaryPosition can fuse.
+  /// Whether this is an RMS norm per head with a shared weight, before RoPE. RotaryPosition can fuse that.
   bool is_rms_of_heads() const {
     return layer && shared && !after_rope && layer->row_norm().kind == ops::RowNorm::Kind::rms;
   }

@@ -14,7 +14,7 @@ Tensor places_of(const ForwardContext& pass, const Device& device) {
 
 std::unique_ptr<KeyValueCache> KeyValueCache::make(const Shape& k, const Shape& v, int64_t window, DType dtype,
                                                    const Device& device) {
-  // Half a window of slack, so that the window is moved only once per window / 2 tokens.
+  // Half a window of slack, so that the window moves only once per window / 2 tokens.
   const int64_t room = window + std::max(kDecodeQueries, window / 2);
   const bool slides = window > 0 && room < k[2];
   const auto fitted = [&](Shape shape) {
@@ -42,7 +42,7 @@ void KeyValueCache::write(const Tensor& k, const Tensor& v, const ForwardContext
 void KeyValueCache::write_row(const Tensor& k, const Tensor& v, int64_t row, int64_t offset, int64_t seq,
                               int64_t count) {
   if (offset == 0) reset(row);
-  // Padding is written only for attention_decode, which reads all seq tokens.
+  // attention_decode reads all seq tokens, so short calls write their padding, too.
   const int64_t fresh = seq <= kDecodeQueries ? seq : count;
   int64_t skipped = 0;
   if (offset - first(row) + fresh > k_.room()) {

@@ -10,17 +10,17 @@
 
 namespace lamina::nn {
 
-/// [batch] i64: cache index of each row's first new token.
+/// Cache index of each row's first new token: [batch] i64.
 Tensor places_of(const ForwardContext& pass, const Device& device);
 
 /// KV cache of one layer.
 ///   k [batch, n_kv_heads, room, d_qk], v [batch, n_kv_heads, room, d_v]
 /// With sliding-window attention the cache holds only the window plus some slack. Each row holds its latest tokens in
-/// order, `first(row)` being the position of the first one. When a row is full, its last window moves to the front.
-/// Unlike a ring buffer this needs no support in attention, and one move serves many tokens.
+/// order; first(row) is the position of the first one. When a row is full, its last window is moved to the front.
+/// Unlike a ring buffer, this needs no support in the attention kernels, and one move serves many tokens.
 class KeyValueCache final : public LayerCache {
  public:
-  /// Room for `capacity` tokens, or for a sliding window (0: none) if that is smaller.
+  /// Allocates room for `capacity` tokens or, if that is less, for a sliding window. `window` 0: no window.
   static std::unique_ptr<KeyValueCache> make(const Shape& k, const Shape& v, int64_t window, DType dtype,
                                              const Device& device);
 
@@ -31,8 +31,8 @@ class KeyValueCache final : public LayerCache {
   void reorder(std::span<const int64_t> sources) override;
   std::unique_ptr<LayerCache> rows(int64_t begin, int64_t count) const override;
 
-  /// Appends k, v [batch, seq, n_kv_heads, d] of the tokens of `pass`. Afterwards the cache holds all of them and the
-  /// window before the first; of more than kDecodeQueries tokens a sliding cache holds only the last window.
+  /// Appends k, v [batch, seq, n_kv_heads, d] for the tokens of `pass`. The cache then holds all of them and the window
+  /// before the first. After more than kDecodeQueries tokens, a sliding cache holds only the last window.
   void write(const Tensor& k, const Tensor& v, const ForwardContext& pass);
   const CachedTokens& k() const { return k_; }
   const CachedTokens& v() const { return v_; }

@@ -5,7 +5,7 @@
 
 namespace lamina::nn {
 
-/// Cache of multi-head latent attention: the latent and the rotated key part of each token, shared by all heads.
+/// Cache of multi-head latent attention. All heads share a latent and a rotated key part per token.
 ///   [batch, 1, capacity, kv_lora_rank + qk_rope], the layout of attention_decode for a single KV head
 class LatentCache final : public LayerCache {
  public:
@@ -19,7 +19,7 @@ class LatentCache final : public LayerCache {
     return std::make_unique<LatentCache>(latents_.rows(begin, count));
   }
 
-  /// Appends fresh [batch, seq, 1, width], the tokens of `pass`.
+  /// Appends fresh [batch, seq, 1, width] for the tokens of `pass`.
   void write(const Tensor& fresh, const ForwardContext& pass) { store(fresh, places_of(pass, fresh.device())); }
   const CachedTokens& latents() const { return latents_; }
 

@@ -73,7 +73,7 @@ class LightningMixer final : public RecurrentMixer {
     return ops::mul(norm_.forward(y), gate_.forward(x, ops::Activation::sigmoid));
   }
 
-  /// The negative decay rate of each head: [n_heads].
+  /// The decay rate of each head, negated: [n_heads].
   const Tensor& rates(int64_t layer, const Device& device) const {
     if (rates_.defined() && rates_.device() == device && rates_layer_ == layer) return rates_;
     const double depth = static_cast<double>(layer) / (static_cast<double>(layers_ - 1) + 1e-5);
@@ -97,7 +97,7 @@ class LightningMixer final : public RecurrentMixer {
   Linear gate_;
   NormLayer norm_;
   Linear o_;
-  mutable Tensor rates_;  ///< of the layer and on the device that used them last
+  mutable Tensor rates_;  ///< of the layer, and on the device, that used them last
   mutable int64_t rates_layer_ = -1;
 };
 

@@ -4,8 +4,8 @@
 
 namespace lamina::nn {
 
-/// Lightning attention as arch::Lightning describes it, computed with ops::ssd_scan: values are its inputs, keys and
-/// queries its B and C, and the step sizes are 1. It caches one state [heads, head_dim, head_dim] per sequence.
+/// Lightning attention (see arch::Lightning), computed by ops::ssd_scan with values as its inputs, keys as B, queries
+/// as C, and step sizes 1. Caches one state [heads, head_dim, head_dim] per sequence.
 std::unique_ptr<Mixer> make_lightning(const arch::ArchSpec& spec, const arch::Lightning& mixer,
                                       const ParameterFactory& make);
 

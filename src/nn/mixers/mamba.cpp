@@ -34,7 +34,7 @@ class MambaMixer final : public RecurrentMixer {
   int64_t inner_width() const override { return *spec_.d_inner; }
   Tensor project(const Tensor& y) const override { return out_.forward(y); }
 
-  /// Δ (before bias and softplus), b and c.
+  /// The input-dependent parameters: Δ (before bias and softplus), B and C.
   struct Selection {
     Tensor delta, b, c;
   };
@@ -54,7 +54,7 @@ class MambaMixer final : public RecurrentMixer {
   Linear out_;
 };
 
-/// dt projection, uniform in ±1/sqrt(rank), which preserves the variance of its input.
+/// Initial weight of the dt projection: uniform in ±1/sqrt(rank), which preserves the variance of its input.
 Tensor step_weight(int64_t d_inner, int64_t rank, const ParameterFactory& make) {
   const double bound = 1.0 / std::sqrt(static_cast<double>(rank));
   return make.uniform("weight", {d_inner, rank}, -bound, bound);

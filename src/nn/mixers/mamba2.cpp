@@ -35,16 +35,16 @@ class Mamba2Mixer final : public RecurrentMixer {
   Tensor step(const Tensor& x, const ForwardContext& pass, StateCache& states) const override;
   int64_t inner_width() const override { return *spec_.d_inner; }
   Tensor project(const Tensor& y) const override { return out_.forward(y); }
-  /// The factor of every projected channel.
+  /// A factor for every channel of the input projection.
   const Tensor& in_scales(const Device& device, DType dtype) const;
-  /// The projection of x in its parts: z, the input of the convolution, and Δ before bias and softplus.
+  /// Input projection of x, split into z, the input of the convolution, and Δ before bias and softplus.
   std::vector<Tensor> project_in(const Tensor& x) const;
-  /// Norm and gate of y (see arch::GatedNorm), [..., d_inner].
+  /// Applies norm and gate to y [..., d_inner], in the order of arch::GatedNorm.
   Tensor gated_norm(const Tensor& y, const Tensor& z) const;
   ops::SsdExtras extras() const;
 
   int64_t heads() const { return *spec_.d_inner / spec_.head_dim; }
-  int64_t shared() const { return spec_.groups * spec_.state; }  ///< width of b, and of c
+  int64_t shared() const { return spec_.groups * spec_.state; }  ///< combined width of all groups' b (and of c)
   int64_t conv_width() const { return *spec_.d_inner + 2 * shared(); }
 
   arch::Mamba2 spec_;
@@ -53,7 +53,7 @@ class Mamba2Mixer final : public RecurrentMixer {
   Tensor dt_bias_;
   Tensor a_log_;
   Tensor d_;
-  mutable Tensor in_scales_;  ///< on the device and in the type that used it last
+  mutable Tensor in_scales_;  ///< in the type and on the device that used it last
   std::optional<NormLayer> norm_;
   Linear out_;
 };

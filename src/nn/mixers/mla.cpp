@@ -55,25 +55,26 @@ class MlaMixer final : public Mixer {
   /// The attend functions return [batch, seq, n_heads, v_head_dim].
   Tensor attend_expanded(const Queries& q, const Latents& kept, ForwardContext& pass) const;
   Tensor attend_cached(const Queries& q, const Latents& fresh, ForwardContext& pass, LatentCache& cache);
-  /// Few queries directly against the first lengths [batch] cached latents (weight absorption).
+  /// Attention of a few queries to the first `lengths` [batch] cached latents, without expanding them (weight
+  /// absorption).
   Tensor attend_absorbed(const Queries& q, const LatentCache& cache, const Tensor& lengths, ForwardContext& pass) const;
-  /// Queries of rows [row, row + count), which all have the same offset, against the cache.
+  /// Attention to the cache for queries of rows [row, row + count), which all have the same offset.
   Tensor attend_rows(const Queries& q, const ForwardContext& pass, const LatentCache& cache, int64_t row,
                      int64_t count);
 
-  /// The rows of a ragged step over their pages (pass.rows), after the new latents are stored.
+  /// Paged attention for the rows of a ragged step (pass.rows). Stores the new latents first.
   Tensor attend_paged(const Queries& q, const Latents& fresh, ForwardContext& pass);
-  /// Rows without cached tokens, packed into one pass.
+  /// Attention of rows without cached tokens, packed into one call.
   Tensor attend_fresh(const Queries& q, const Latents& fresh, const RowBatch& rows, const RowRange& range) const;
 
   /// Queries projected into the latent space: [batch, seq, n_heads, kv_lora_rank + qk_rope].
   Tensor absorbed(const Queries& q) const;
-  /// Attention-weighted sums of latents [batch, seq, n_heads, kv_lora_rank] → values.
+  /// Weighted sums of latents [batch, seq, n_heads, kv_lora_rank] → values per head.
   Tensor values_of(const Tensor& sums) const;
-  /// kv_up by heads: [n_heads, qk_nope + v_head_dim, kv_lora_rank].
+  /// The weight of kv_up per head: [n_heads, qk_nope + v_head_dim, kv_lora_rank].
   Tensor head_weights(DType dtype) const;
-  /// Whether weight absorption needs fewer multiply-adds than expanding every latent. It costs more per (query, key)
-  /// pair, because latents are wider than heads; expansion has a fixed cost per key.
+  /// Whether weight absorption needs fewer multiply-adds than expanding every latent. Absorption costs more per (query,
+  /// key) pair, because latents are wider than heads; expansion has a fixed cost per key.
   bool absorbs(int64_t seq) const {
     return seq * (2 * spec_.kv_lora_rank - spec_.qk_nope - spec_.v_head_dim) <=
            spec_.kv_lora_rank * (spec_.qk_nope + spec_.v_head_dim);
@@ -120,7 +121,7 @@ MlaMixer::MlaMixer(int64_t d_model, const arch::Mla& spec, const ParameterFactor
   }
   add_child("kv_norm", kv_norm_);
   add_child("kv_up", kv_up_);
-  kv_up_.keep_weight();  // stays unquantized: its heads are multiplied into queries and values
+  kv_up_.keep_weight();  // stays unquantized: weight absorption multiplies its heads into queries and values
   add_child("o", o_);
 }
 
@@ -181,7 +182,7 @@ Tensor MlaMixer::attend_fresh(const Queries& q, const Latents& fresh, const RowB
   return attend_expanded(q.tokens(range.token, range.tokens), fresh.tokens(range.token, range.tokens), alone);
 }
 
-/// Rows without cached tokens expand their own latents; all others use weight absorption over the cached ones.
+/// Rows without cached tokens expand their own latents. All others use weight absorption on the cached latents.
 Tensor MlaMixer::attend_paged(const Queries& q, const Latents& fresh, ForwardContext& pass) {
   const int64_t width = spec_.kv_lora_rank + spec_.qk_rope;
   const Tensor stored = ops::concat({fresh.latent, fresh.key}, -1).reshape({pass.seq, 1, width});
@@ -233,7 +234,8 @@ Tensor MlaMixer::attend_cached(const Queries& q, const Latents& fresh, ForwardCo
   return ops::concat(rows, 0);
 }
 
-/// The rotated key part is summed along with the latents and cut off afterwards; that is cheaper than a dense copy.
+/// Sums the rotated key part along with the latents and cuts it off afterwards: cheaper than copying the latents
+/// without it.
 Tensor MlaMixer::attend_absorbed(const Queries& q, const LatentCache& cache, const Tensor& lengths,
                                  ForwardContext& pass) const {
   const CachedTokens& latents = cache.latents();
@@ -255,8 +257,8 @@ Tensor MlaMixer::head_weights(DType dtype) const {
   return kv_up_.weight().to(dtype).reshape({spec_.n_heads, spec_.qk_nope + spec_.v_head_dim, spec_.kv_lora_rank});
 }
 
-// Both products use all rows of a head of kv_up and multiply the unused half by zeros or drop it. Slicing the weight
-// instead would copy it at every step.
+// Both products use all rows of a head of kv_up, and multiply the unused half by zeros or drop it. Slicing the weight
+// instead would copy it in every step.
 Tensor MlaMixer::absorbed(const Queries& q) const {
   const int64_t batch = q.nope.dim(0);
   const int64_t seq = q.nope.dim(1);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "lamina/base/numpy_random.h"
 #include "lamina/ops/elementwise/concat.h"
@@ -12,22 +13,22 @@ namespace {
 
 using Blocks = std::vector<int32_t>;
 
-/// Puts the first `count` of the blocks into a row of the table.
+/// Writes the first `count` blocks of `from` into a row of the table.
 void fill_row(const Blocks& from, int64_t count, int64_t row, Blocks& table) {
   LAMINA_CHECK(static_cast<int64_t>(from.size()) >= count, "attention: ", count, " random blocks of the ", from.size(),
                " that query block ", row, " may see; use fewer random_blocks or smaller blocks");
   std::copy_n(from.begin(), count, table.begin() + row * count);
 }
 
-/// Blocks [begin, end) of `list`, with the ends clipped to it.
+/// Blocks [begin, end) of `list`; both ends are clipped to the list.
 Blocks part(const Blocks& list, int64_t begin, int64_t end) {
   const auto size = static_cast<int64_t>(list.size());
   begin = std::clamp<int64_t>(begin, 0, size);
   return {list.begin() + begin, list.begin() + std::clamp(end, begin, size)};
 }
 
-/// The blocks among which query block `i` of `blocks` chooses, for sequences of the lengths used in the paper: all but
-/// the first, the last and the neighbours.
+/// The blocks that query block `i` of `blocks` may draw from, if the sequence has a length used in the paper: all
+/// except the first, the last and the neighbours.
 Blocks paper_choices(const Blocks& middle, int64_t i, int64_t blocks, int64_t last) {
   if (i == 1) return part(middle, 2, last);
   if (i == 2) return part(middle, 3, last);
@@ -41,7 +42,7 @@ Blocks paper_choices(const Blocks& middle, int64_t i, int64_t blocks, int64_t la
   return choices;
 }
 
-/// Rows drawn head by head, over the blocks of the model's whole context.
+/// One table per head, drawn over all blocks of the model's context.
 std::vector<Blocks> paper_tables(const arch::BigBirdPattern& p, int64_t heads, int64_t rows, int64_t context,
                                  NumpyGenerator& random) {
   constexpr int64_t kReach = 1024;
@@ -56,33 +57,33 @@ std::vector<Blocks> paper_tables(const arch::BigBirdPattern& p, int64_t heads, i
       fill_row(random.permutation(paper_choices(middle, i, blocks, last)), p.random_blocks, i, table);
     }
     table.resize(static_cast<size_t>(rows * p.random_blocks));
-    std::fill(table.end() - p.random_blocks, table.end(), 0);  // the last block sees everything
+    std::fill(table.end() - p.random_blocks, table.end(), 0);  // the last block attends to everything
     tables.push_back(std::move(table));
   }
   return tables;
 }
 
-/// Rows drawn query block by query block, each among the first 5 + 2 · random_blocks blocks.
+/// One table per head, drawn query block by query block. Each draws from the first 5 + 2 · random_blocks blocks.
 std::vector<Blocks> planned_tables(const arch::BigBirdPattern& p, int64_t heads, int64_t rows, NumpyGenerator& random) {
   const int64_t reach = 5 + 2 * p.random_blocks;
-  Blocks all;
-  for (int64_t block = 0; block < reach; ++block) all.push_back(static_cast<int32_t>(block));
+  Blocks all(static_cast<size_t>(reach));
+  std::iota(all.begin(), all.end(), 0);
   std::vector<Blocks> tables(static_cast<size_t>(heads), Blocks(static_cast<size_t>(rows * p.random_blocks)));
   for (int64_t row = 1; row < rows; ++row) {
     for (Blocks& table : tables) {
-      Blocks chosen;
-      for (const int32_t block : random.permutation(all)) {
+      Blocks chosen = random.permutation(all);
+      std::erase_if(chosen, [&](int32_t block) {
         const bool global = block == 0 || block == reach - 1;
         const bool mirrored = (row == 1 && block == reach - 2) || (row == reach - 2 && block == 1);
-        if (!global && !mirrored && std::abs(block - row) > 1) chosen.push_back(block);
-      }
+        return global || mirrored || std::abs(block - row) <= 1;
+      });
       if (row + 1 < rows) fill_row(chosen, p.random_blocks, row, table);
     }
   }
   return tables;
 }
 
-/// x with one more element in every head: marks [seq].
+/// x with one more element in every head: marks[s] for the token at s.
 Tensor extended(const Tensor& x, const std::vector<float>& marks) {
   const Tensor column = Tensor::from(marks, {1, x.dim(1), 1, 1}, x.device()).to(x.dtype());
   const Tensor zeros = Tensor::zeros({x.dim(0), x.dim(1), x.dim(2), 1}, x.dtype(), x.device());
@@ -139,7 +140,7 @@ Tensor PublishedBigBird::attend_heads(const Tensor& q, const Tensor& k, const Te
   for (int64_t h = 0; h < heads; ++h) {
     ops::AttentionOptions own = options;
     own.pattern.table = std::make_shared<const Blocks>(std::move(tables[static_cast<size_t>(h)]));
-    own.dropout_key.seed ^= static_cast<uint64_t>(h) << 24U;  // a call numbers its heads from 0
+    own.dropout_key.seed ^= static_cast<uint64_t>(h) << 24U;  // each call numbers heads from 0
     outputs.push_back(ops::attention(q.slice(2, h, 1), k.slice(2, h / group, 1), v.slice(2, h / group, 1), own));
   }
   return ops::concat(outputs, 2);

@@ -7,16 +7,16 @@ namespace lamina::nn {
 
 /// Factors on queries that grow with the position (arXiv:2501.19399): query i is multiplied by
 ///   1 + scale · ln(1 + floor((i + 1) / interval))
-/// Scores over many keys become larger, so that the softmax over them stays sharp. Keys are not changed.
+/// So scores grow with the number of keys, and the softmax stays sharp. Keys are not changed.
 class QueryTemperature {
  public:
   explicit QueryTemperature(const arch::QueryTemperature& spec) : spec_(spec) {}
 
-  /// q [batch, seq, n_heads, head_dim] of the tokens of `pass`, multiplied by their factors.
+  /// Multiplies q [batch, seq, n_heads, head_dim] of the tokens of `pass` by their factors.
   Tensor apply(const Tensor& q, const ForwardContext& pass);
 
  private:
-  /// Factors of at least `rows` positions, [positions, 1] f32.
+  /// A table of factors for at least `rows` positions: [positions, 1] f32.
   const Tensor& table(int64_t rows, const Device& device);
 
   arch::QueryTemperature spec_;

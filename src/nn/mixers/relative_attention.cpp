@@ -33,16 +33,17 @@ class RelativeAttention final : public Mixer {
   CacheLayout cache_layout() const override;
 
  private:
-  /// The rows of a ragged step (pass.rows). Cached keys contain ψ of their absolute position.
+  /// Paged attention for the rows of a ragged step (pass.rows). Cached keys contain ψ of their absolute position.
   Tensor attend_paged(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass);
-  /// Only distances matter, so positions are indices into `k`; the last keys belong to the queries.
+  /// Attention of q to all of k; the last keys belong to the queries. Positions are indices into `k`, because only
+  /// distances matter.
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass, KeyValueCache& cache);
   /// attend() with the cached memory of rows [row, row + count), all at `offset`, prepended to k and v.
   Tensor attend_memory(const Tensor& q, const Tensor& k, const Tensor& v, int64_t row, int64_t offset,
                        ForwardContext& pass, const KeyValueCache& cache);
-  /// turn_i(rᵀ(q + v)) (see relative_attention.h): [batch, seq, n_heads, d_model]; queries are at `positions` [seq], or
-  /// from `offset` on if those are undefined.
+  /// turn_i(rᵀ(q + v)) (see relative_attention.h): [batch, seq, n_heads, d_model]. The queries are at `positions` [seq]
+  /// or, if that is undefined, at consecutive positions from `offset` on.
   Tensor turned(const Tensor& q, int64_t offset, const Tensor& positions = {}) const;
   /// ψ of the first `count` positions for every row and KV head: [batch, count, n_kv_heads, d_model].
   Tensor waves(int64_t batch, int64_t count, DType dtype) const;
@@ -133,7 +134,7 @@ Tensor RelativeAttention::attend(const Tensor& q, const Tensor& k, const Tensor&
   return ops::attention(queries, all_keys, v, options, extras);
 }
 
-/// Every token sees at most `memory_` tokens before it, however the sequence was divided into steps.
+/// Every token attends to at most `memory_` tokens before it, no matter how the sequence was divided into steps.
 Tensor RelativeAttention::attend_paged(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass) {
   make_tables(pass.end(), q.device());
   const auto flat = [](const Tensor& x) { return x.reshape({x.dim(1), x.dim(2), x.dim(3)}); };

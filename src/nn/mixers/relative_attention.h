@@ -15,7 +15,7 @@ namespace lamina::nn {
 /// turn_i(g)) and keys (k_j, ψ(j)) of width head_dim + d_model.
 ///
 /// With a cache, the tokens of a call attend to each other and to the `memory` tokens before the call. Gradients flow
-/// into the call's own tokens, not into the memory.
+/// only into the call's own tokens.
 std::unique_ptr<Mixer> make_relative_attention(const arch::ArchSpec& spec, const arch::Attention& attention,
                                                const ParameterFactory& make, PositionTables& positions);
 

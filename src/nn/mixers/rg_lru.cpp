@@ -16,7 +16,7 @@ namespace {
 
 WeightAndBias gate_parameters(int64_t width, int64_t blocks, const ParameterFactory& make) {
   const int64_t block = width / blocks;
-  const double bound = std::sqrt(3.0 / static_cast<double>(block));  // variance 1 / block
+  const double bound = std::sqrt(3.0 / static_cast<double>(block));  // variance 1 / block, if uniform in ±bound
   return {make.uniform("weight", {blocks, block, block}, -bound, bound), make.constant({blocks, block}, 0.0)};
 }
 
@@ -62,7 +62,7 @@ class RgLruMixer final : public RecurrentMixer {
     const Tensor before = states == nullptr ? Tensor() : states->conv(x.dtype());
     const Tensor u = ops::causal_conv1d(projected, conv_.weight(), conv_.bias(), before);
     Tensor state;
-    Tensor begun;  // the last element of the cached state
+    Tensor begun;  // whether the sequence has begun: the last element of the cached state
     if (states != nullptr) {
       const Tensor held = states->scan(x.dtype());
       state = held.slice(1, 0, width_);

@@ -12,7 +12,7 @@ namespace {
 
 float rounded(float value) { return static_cast<float>(bf16(value)); }
 
-/// Appends `beside`, which broadcasts to [batch, seq, heads, width], to every head of x.
+/// Appends `beside` to the elements of every head of x. It must broadcast to [batch, seq, heads, width].
 Tensor with_constants(const Tensor& x, const Tensor& beside) {
   const Tensor zeros = Tensor::zeros({x.dim(0), x.dim(1), 1, 1}, x.dtype(), x.device());
   return ops::concat({x, ops::add(zeros, beside.to(x.dtype()))}, -1);

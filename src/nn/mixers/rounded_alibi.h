@@ -6,7 +6,8 @@
 
 namespace lamina::nn {
 
-/// ALiBi with biases rounded to bf16. With r() the rounding and t the position of key j, head h's scores get the bias
+/// ALiBi with biases rounded to bf16. Let r() round to bf16 and let t be the position of key j. The scores of head h
+/// get the bias
 ///   slope_scale · r(r(slope_h) · r(t))
 /// Unlike slope · distance, this depends on absolute positions, so the attention operator's ALiBi cannot compute it.
 /// Instead the bias is appended to queries and keys. With m query heads per KV head:
@@ -26,7 +27,7 @@ class RoundedAlibi {
   Tensor extend_keys(const Tensor& k, const ForwardContext& pass);
 
  private:
-  /// Biases of at least `rows` positions, [positions, n_heads] f32.
+  /// A table of biases for at least `rows` positions: [positions, n_heads] f32.
   const Tensor& table(int64_t rows, const Device& device);
 
   std::vector<float> slopes_;  ///< rounded to bf16

@@ -45,7 +45,7 @@ class S4dMixer final : public Mixer {
   Linear out_;
 };
 
-/// π · (0, 1, 2, …) for every channel: S4D-Lin, linearly spaced frequencies.
+/// Initial frequencies π · (0, 1, 2, …) for every channel: S4D-Lin, linearly spaced.
 Tensor frequencies(int64_t channels, int64_t modes, const ParameterFactory& make) {
   Tensor tensor = make.constant({channels, modes}, 0.0);
   for (int64_t n = 0; n < modes; ++n) tensor.slice(1, n, 1).fill_(std::numbers::pi * static_cast<double>(n));
@@ -75,8 +75,8 @@ Tensor S4dMixer::state_space(const Tensor& u, StateCache* states) const {
     states->keep_scan(result.last_state);
     return result.y;
   }
-  // Cost per channel in multiply-adds of the convolution. One step of a complex mode takes about as long as 16 of them
-  // (measured). Computing the convolution kernel costs as much as the recurrence of one row.
+  // Estimated cost per channel, in multiply-adds of the convolution. One step of a complex mode takes as long as about
+  // 16 of them (measured). Computing the convolution kernel costs as much as the recurrence of one row.
   const int64_t batch = u.dim(0);
   const int64_t seq = u.dim(1);
   constexpr int64_t kPerMode = 16;

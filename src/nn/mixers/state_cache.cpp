@@ -22,7 +22,7 @@ Tensor run_documents(const Tensor& x, const Tensor& starts_in, const Recurrence&
   return ops::concat(documents, 1);
 }
 
-/// Copies of the states in `slots`; undefined if the layer has no such state.
+/// Copies of the states in `slots`. Undefined if the layer has no such state.
 Tensor gather_states(const Tensor& states, const Tensor& slots) {
   if (!states.defined()) return {};
   const int64_t width = states.numel() / states.dim(0);
@@ -31,7 +31,8 @@ Tensor gather_states(const Tensor& states, const Tensor& slots) {
   return ops::embedding(states.reshape({states.dim(0), width}), slots).reshape(shape);
 }
 
-/// Rows with one token run together as a batch of sequences of length 1; every other row runs alone.
+/// Runs the rows of a ragged step. Rows with one token run together as a batch of sequences of length 1; every other
+/// row runs alone.
 Tensor run_rows(const Tensor& x, const RowBatch& rows, const LayerMemory& memory, const Recurrence& recurrence) {
   const auto kind = [&](int64_t row) { return rows.host_counts[static_cast<size_t>(row)] == 1 ? -1 : row; };
   std::vector<Tensor> outputs;
@@ -48,7 +49,7 @@ Tensor run_rows(const Tensor& x, const RowBatch& rows, const LayerMemory& memory
   return ops::concat(outputs, 1);
 }
 
-/// Runs one row, of which only the first `count` tokens are real; padding outputs are zeros.
+/// Runs one row whose first `count` tokens are real. Outputs of padding are zeros.
 Tensor run_row(const Tensor& x, int64_t count, StateCache& cache, int64_t width, const Recurrence& recurrence) {
   if (count == x.dim(1)) return recurrence(x, &cache);
   const Tensor padding = Tensor::zeros({1, x.dim(1) - count, width}, x.dtype(), x.device());

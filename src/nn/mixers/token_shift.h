@@ -4,12 +4,12 @@
 
 namespace lamina::nn {
 
-/// Token shift: mix · x_t + (1 − mix) · x_{t−1} per channel, as a causal convolution of two taps.
-///   x       [batch, seq, d_model]   before the first position are the states' inputs, or zeros
+/// Token shift: mix · x_t + (1 − mix) · x_{t−1} per channel, computed as a causal convolution with two taps.
+///   x       [batch, seq, d_model]; the token before the first comes from `states`, or is zero
 ///   mix     [d_model]
 Tensor token_shift(const Tensor& x, const Tensor& mix, const StateCache* states);
 
-/// Keeps the last position of x for the next call; does nothing without states.
+/// Stores the last position of x in `states` for the next call. Does nothing if `states` is null.
 void keep_last_token(const Tensor& x, StateCache* states);
 
 }  // namespace lamina::nn

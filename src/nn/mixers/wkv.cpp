@@ -10,7 +10,8 @@
 namespace lamina::nn {
 namespace {
 
-// Initial values: decays from slow to fast, exp(−exp(−5)) to exp(−exp(3)), and a bonus below that of the average past.
+// Initial values. Decays per step range from exp(−exp(−5)) (slow) to exp(−exp(3)) (fast). The current token has 0.3
+// times the weight of the previous one.
 constexpr double kSlowestDecay = -5.0;
 constexpr double kFastestDecay = 3.0;
 constexpr double kInitialBonus = 0.3;

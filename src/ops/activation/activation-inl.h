@@ -1,4 +1,4 @@
-// Selects the SIMD function of an activation, for kernels that apply one alone or fused.
+// Maps an Activation to its SIMD implementation. Used by the activation kernel and by kernels that fuse an activation.
 #if defined(LAMINA_OPS_ACTIVATION_ACTIVATION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_ACTIVATION_ACTIVATION_INL_H_
 #undef LAMINA_OPS_ACTIVATION_ACTIVATION_INL_H_

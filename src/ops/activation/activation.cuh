@@ -1,7 +1,8 @@
 #pragma once
 
-// Activations in f32 for results of type T. Each is a type with value(x), the function, and both(x), the function and
-// its derivative with shared subexpressions. At a jump the derivative is the left one.
+// Activations on a GPU, computed in f32 for results of type T. Each activation is a type with two functions: value(x)
+// returns f(x), and both(x) returns f(x) and f'(x) with shared subexpressions. Where f' jumps (as at 0 for relu), it is
+// the left limit.
 
 #include "lamina/ops/activation/activation.h"
 #include "lamina/ops/elementwise/elements.cuh"
@@ -69,7 +70,7 @@ struct Gelu {
     q = fmaf(q, t, 0.14371304F);
     const float tail = e * (q * t);
     const float distribution = x < 0.0F ? tail : 1.0F - tail;
-    const float cut = fminf(fmaxf(x, -16.0F), 16.0F);  // e is 0 long before that
+    const float cut = fminf(fmaxf(x, -16.0F), 16.0F);  // e is 0 long before |x| = 16
     return {x * distribution, fmaf(cut, 0.39894228040143268F * e, distribution)};
   }
 };
@@ -78,7 +79,7 @@ template <>
 struct Gelu<float> {
   static __device__ ValueSlope both(float x) {
     const float distribution = 0.5F * erfcf(-0.70710678118654752F * x);
-    const float cut = fminf(fmaxf(x, -16.0F), 16.0F);  // φ is 0 long before that
+    const float cut = fminf(fmaxf(x, -16.0F), 16.0F);  // φ is 0 long before |x| = 16
     const float density = 0.39894228040143268F * expf(-0.5F * cut * cut);
     return {x * distribution, fmaf(cut, density, distribution)};
   }
@@ -90,7 +91,7 @@ struct GeluTanh {
   static __device__ ValueSlope both(float x) {
     constexpr float kA = 1.5957691216057307F;  // 2·√(2/π)
     constexpr float kB = 1.5957691216057307F * 0.044715F;
-    const float cut = fminf(fmaxf(x, -64.0F), 64.0F);  // σ(v) is 0 or 1 long before that
+    const float cut = fminf(fmaxf(x, -64.0F), 64.0F);  // σ(v) is 0 or 1 long before |x| = 64
     const float square = cut * cut;
     const lamina::cuda::SigmoidPair s = lamina::cuda::sigmoid_pair<T>(cut * fmaf(kB, square, kA));
     const float dv = fmaf(3.0F * kB, square, kA);
@@ -135,7 +136,7 @@ void visit_activation(Activation activation, const F& fn) {
   return fn(Identity<T>{});
 }
 
-/// Selects the activation with a uniform branch, for kernels that do more than the activation.
+/// Selects the activation at run time. The branch is uniform: all threads take the same path.
 __device__ inline ValueSlope activate(Activation activation, float x) {
   switch (activation) {
     case Activation::relu: return Relu<float>::both(x);

@@ -1,5 +1,5 @@
-// One pass over the elements. Cheap functions are memory-bound; the others are limited by their exponential and
-// division as well.
+// One pass over the elements. Cheap functions such as relu are memory-bound. For the others, the exponential and the
+// division also limit the speed.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/activation/activation_cpu.cpp"
 #include <hwy/foreach_target.h>

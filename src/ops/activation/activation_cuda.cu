@@ -1,5 +1,5 @@
-// One pass over the elements (elements.cuh), with a kernel for each function. It is memory-bound: one tensor is read
-// (two in backward) and one is written.
+// One pass over the elements (elements.cuh), with one kernel per activation. It is memory-bound: forward reads one
+// tensor and writes one; backward reads two and writes one.
 #include "lamina/ops/activation/activation.cuh"
 #include "lamina/ops/activation/activation_kernel.h"
 

@@ -2,6 +2,8 @@
 
 #include "lamina/ops/activation/activation.h"
 
+// Kernels of activation(): y = f(x), and dx = dy · f'(x). All tensors have the same shape and dtype.
+
 namespace lamina::ops {
 
 namespace cpu {

@@ -1,6 +1,6 @@
 #pragma once
 
-// One gated unit in f32, for results of type T.
+// A gated unit, act(gate) · up, in f32 for results of type T.
 
 #include "lamina/ops/activation/activation.cuh"
 #include "lamina/ops/activation/gated_activation.h"
@@ -34,7 +34,7 @@ __device__ inline float gate_value(const GateUnit& unit, Function function, Gate
   return function.both(unit.alpha * gate).value * fmaf(up, unit.inverse_alpha, unit.scaled_offset);
 }
 
-/// Selects the gate's function with a uniform branch.
+/// Selects the gate's activation at run time. The branch is uniform: all threads take the same path.
 template <class T>
 struct AnyGate {
   Gate gate;

@@ -9,20 +9,20 @@ namespace lamina::ops {
 
 using lamina::Gate;
 
-/// Variations of a gated activation.
+/// Options of gated_activation().
 struct GateOptions {
-  /// x interleaves gate and up (g₀, u₀, g₁, u₁, …) instead of storing all gates before all ups.
+  /// x interleaves gates and ups (g₀, u₀, g₁, u₁, …) instead of storing all gates before all ups.
   bool interleaved = false;
   /// The gate's function becomes act(alpha·g)/alpha: for swiglu, g·σ(alpha·g).
   double alpha = 1.0;
-  /// The gate is clamped to at most `limit` and up to [−limit, limit]; clamped elements get no gradient.
+  /// Limits the gate to at most `limit` and `up` to [−limit, limit]. Elements outside get no gradient.
   double limit = std::numeric_limits<double>::infinity();
   /// Added to up.
   double up_offset = 0.0;
 };
 
-/// out[…, i] = act(g) · (u + up_offset) with g = x[…, i] and u = x[…, n + i]: the first half of a packed projection is
-/// the gate, the second half is multiplied with it.
+/// out[…, i] = act(g) · (u + up_offset) with gate g = x[…, i] and up u = x[…, n + i], the two halves of a packed
+/// projection. SwiGLU and GeGLU are of this form.
 ///   x    [..., 2·n]  any floating type
 ///   out  [..., n]    x's type
 /// Computed in f32 (f64 for f64). Backward, from the saved x:

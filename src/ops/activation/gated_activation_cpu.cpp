@@ -1,5 +1,5 @@
-// One pass: each thread takes whole rows, loads a vector of gates and one of ups, and writes one vector (forward) or
-// two (backward). The interleaved layout is split and merged in registers.
+// One pass over the rows, which are divided among the threads. Each step loads a vector of gates and a vector of ups
+// and writes one vector (forward) or two (backward). The interleaved layout is split and merged in registers.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/activation/gated_activation_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -19,7 +19,7 @@ struct GateUp {
   V up;
 };
 
-/// The gates and ups i, i + 1, … of a row of 2·n elements.
+/// Loads `count` gates and ups of a row of 2·n elements, starting with unit i.
 template <class D, class T>
 HWY_INLINE GateUp<hn::Vec<D>> load_pair(D d, const T* row, int64_t n, int64_t i, size_t count, bool interleaved) {
   if (!interleaved) return {load_n(d, row + i, count), load_n(d, row + n + i, count)};
@@ -46,7 +46,7 @@ HWY_INLINE void store_pair(D d, GateUp<hn::Vec<D>> value, T* row, int64_t n, int
   if (2 * count > lanes) put_n(d, hn::Load(d, joined + lanes), row + 2 * i + lanes, 2 * count - first, streaming);
 }
 
-/// The options, broadcast to vectors of D.
+/// The GateOptions, broadcast to vectors of D.
 template <class D, class Function>
 struct Unit {
   D d;

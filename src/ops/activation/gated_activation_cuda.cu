@@ -1,5 +1,5 @@
-// One pass: a thread takes one pack of outputs, i.e. one pack of gates and one of ups (two neighbouring packs if
-// interleaved), and writes one pack (forward) or two (backward). The grid is one-dimensional; a division finds the row
+// One pass. A thread reads one pack (16 bytes) of gates and one of ups, or two neighbouring packs if they are
+// interleaved, and writes one pack (forward) or two (backward). The grid is one-dimensional; a division finds the row
 // of a pack, in 32 bits if the number of packs allows. Unaligned rows are processed element by element.
 #include "lamina/ops/activation/gated_activation.cuh"
 #include "lamina/ops/activation/gated_activation_kernel.h"
@@ -21,7 +21,8 @@ __device__ inline GateUp backward_of(const GateUnit& unit, Function function, Ga
           fabsf(in.up) > unit.limit ? 0.0F : dout * (f.value * unit.inverse_alpha)};
 }
 
-/// Offsets of the gates and the ups of unit `index` (or of the two halves of an interleaved unit).
+/// Offsets in x of the gates and the ups of unit `index`. If interleaved: of the two halves of the unit's packed
+/// elements.
 template <int kWidth>
 struct Places {
   int64_t first;
@@ -36,7 +37,7 @@ struct Places {
   }
 };
 
-/// The j-th gate and up of two stretches.
+/// The j-th gate and up. a and b hold gates and ups, or, if interleaved, the first and the second half of the pairs.
 template <class T, int kWidth>
 __device__ inline GateUp pick(const Vec<T, kWidth>& a, const Vec<T, kWidth>& b, int j, bool interleaved) {
   if (!interleaved) return {to_float(a.values[j]), to_float(b.values[j])};
@@ -46,7 +47,7 @@ __device__ inline GateUp pick(const Vec<T, kWidth>& a, const Vec<T, kWidth>& b, 
   return {to_float(from.values[at]), to_float(from.values[at + (kWidth > 1 ? 1 : 0)])};
 }
 
-/// Index can hold the number of units.
+/// One thread per unit of kWidth outputs. `Index` is a 32- or 64-bit integer that can hold the number of units.
 template <class T, int kWidth, class Index, class Function>
 __global__ void __launch_bounds__(kThreads)
     gate_kernel(const T* x, T* out, Index total, Index units, GateUnit unit, Function function) {
@@ -105,7 +106,7 @@ void visit_gate(Gate gate, const F& fn) {
   }
 }
 
-/// Calls fn with the number of units, as a 32-bit integer if it fits.
+/// Calls fn with the number of units: as uint32_t if it fits, else as int64_t.
 template <class F>
 void visit_count(int64_t units, const F& fn) {
   if (units < int64_t{1} << 31) return fn(static_cast<uint32_t>(units));

@@ -2,6 +2,8 @@
 
 #include "lamina/ops/activation/gated_activation.h"
 
+// Kernels of gated_activation(), shaped as there.
+
 namespace lamina::ops {
 
 namespace cpu {

@@ -6,11 +6,11 @@ namespace lamina::ops {
 
 /// Constants of xielu().
 struct XieluOptions {
-  double beta = 0.5;   ///< slope at 0; also the least n
-  double eps = -1e-6;  ///< upper limit of the exponent, at most 0
+  double beta = 0.5;   ///< slope at 0; also the minimum of n
+  double eps = -1e-6;  ///< upper limit of the argument of expm1, at most 0
 };
 
-/// xIELU, an activation with two learned numbers. With p = softplus(alpha_p) and n = beta + softplus(alpha_n):
+/// xIELU, an activation with two learned scalars. With p = softplus(alpha_p) and n = beta + softplus(alpha_n):
 ///   y = p · x² + beta · x                              for x > 0
 ///   y = n · (expm1(min(x, eps)) − x) + beta · x        otherwise
 ///   x        any shape and floating type, computed in f32 (f64 for f64)

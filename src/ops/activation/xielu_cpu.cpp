@@ -1,5 +1,5 @@
-// One pass over the elements. Backward also sums the contributions to the two learned numbers, in chunks of a fixed
-// size, so that the sums do not depend on the number of threads.
+// One pass over the elements. Backward also sums the gradients of the two learned scalars, in chunks of a fixed size,
+// so that the sums do not depend on the number of threads.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/activation/xielu_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -29,7 +29,7 @@ struct XieluNumbers {
         eps(args.options.eps) {}
 };
 
-/// expm1(min(x, eps)) − x for x <= 0; its use is masked for others.
+/// expm1(min(x, eps)) − x. Only valid for x <= 0; callers mask the other lanes.
 template <class D>
 HWY_INLINE hn::Vec<D> xielu_bend(D d, hn::Vec<D> x, double eps) {
   return hn::Sub(expm1_of_negative(d, hn::Min(x, constant(d, eps))), x);
@@ -63,7 +63,7 @@ void xielu_backward_of(const XieluBackward& args) {
       const auto g = hn::IfThenElseZero(hn::FirstN(d, count), load_n(d, dy + i, count));
       const auto positive = hn::Gt(v, hn::Zero(d));
       const auto bend = xielu_bend(d, v, numbers.eps);
-      // exp(x) is 0 from eps on, where min(x, eps) is constant.
+      // From x = eps on, min(x, eps) is constant, so the derivative of expm1(min(x, eps)) is 0.
       const auto below_eps = hn::Lt(v, constant(d, numbers.eps));
       const auto slope_n = hn::IfThenElse(below_eps, hn::Add(bend, v), constant(d, -1.0));
       const auto above = hn::Mul(constant(d, 2 * numbers.p), v);

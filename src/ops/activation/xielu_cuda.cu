@@ -1,5 +1,5 @@
 // Forward is one pass over the elements (elements.cuh). In backward a block takes one chunk of kXieluChunk elements,
-// writes dx and sums the chunk's contributions to the two learned numbers in a fixed order.
+// writes dx, and sums the chunk's gradients of the two learned scalars in a fixed order.
 #include "lamina/ops/activation/xielu_kernel.h"
 #include "lamina/ops/elementwise/elements.cuh"
 
@@ -19,7 +19,7 @@ constexpr int kThreads = 256;
 /// ln(1 + exp(x)), without overflow.
 __device__ float softplus(float x) { return fmaxf(x, 0.0F) + log1pf(expf(-fabsf(x))); }
 
-/// The learned numbers stay on the device; every thread computes p and n from them.
+/// The function's parameters. alpha_p and alpha_n stay on the device; every thread computes p and n from them.
 struct Xielu {
   const float* alpha_p;
   const float* alpha_n;
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kThreads)
     const float v = to_float(x[i]);
     const float g = to_float(dy[i]);
     const float bend = f.bend(v);
-    // exp(x) is 0 from eps on, where min(x, eps) is constant.
+    // From v = eps on, min(v, eps) is constant, so the derivative of expm1(min(v, eps)) is 0.
     const float slope = v > 0.0F ? 2.0F * p * v : n * (v < f.eps ? bend + v : -1.0F);
     dx[i] = from_float<T>(g * (slope + f.beta));
     if (v > 0.0F) {

@@ -4,12 +4,13 @@
 
 namespace lamina::ops {
 
-/// Elements whose contributions to the gradients of the learned numbers are summed together.
+/// Elements per partial sum of the gradients of alpha_p and alpha_n.
 inline constexpr int64_t kXieluChunk = 4096;
 
+/// Kernel arguments, shaped as in xielu().
 struct XieluForward {
   Tensor x;
-  Tensor alpha_p;  ///< [1], accumulation type; likewise alpha_n
+  Tensor alpha_p;  ///< [1], accumulation type, as is alpha_n
   Tensor alpha_n;
   XieluOptions options;
   Tensor y;
@@ -21,7 +22,7 @@ struct XieluBackward {
   Tensor dy;
   XieluOptions options;
   Tensor dx;
-  Tensor partial;  ///< [chunks, 2], accumulation type: sums of dy · x² and dy · (expm1(min(x, eps)) − x)
+  Tensor partial;  ///< [chunks, 2], accumulation type: Σ dy · x² over x > 0, Σ dy · (expm1(min(x, eps)) − x) elsewhere
 };
 
 namespace cpu {

@@ -24,7 +24,8 @@ void check_tensors(const char* op, const Tensor& q, const Tensor& k, const Tenso
   check_same_device(op, {q, k, v, extras.alibi_slopes, extras.t5_bias, extras.sinks, extras.document_starts});
 }
 
-/// Kernels take strides for positions and heads, so slices of a packed QKV projection need no copy.
+/// Makes the last dimension contiguous. Kernels accept any strides of the other dimensions, so slices of a packed QKV
+/// projection need no copy.
 Tensor with_contiguous_last_dim(const Tensor& x) { return x.strides()[3] == 1 ? x.detach() : x.detach().contiguous(); }
 
 /// Allocates dq, dk and dv. If q, k, v are slices of one packed tensor, the GPU writes dq, dk, dv into one packed
@@ -104,7 +105,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
   AttentionForward args = checked_attention(kOp, q, k, v, options, extras);
   LAMINA_LAUNCH(q.device(), attention_work(args, false), attention_forward, args);
 
-  AttentionForward kept = args;  // the tape saves q, k, v, y; run_backward restores them
+  AttentionForward kept = args;  // the tape saves q, k, v and y; run_backward() restores them
   kept.q = kept.k = kept.v = kept.y = Tensor();
   record(kOp, {q, k, v, extras.t5_bias, extras.sinks}, {args.y}, {args.q, args.k, args.v, args.y},
          [kept](Backward& b) { run_backward(b, kept); });

@@ -19,7 +19,7 @@ int64_t t5_bucket(int64_t distance, bool bidirectional, int64_t buckets, int64_t
   if (distance < exact) return first + distance;
   const double share = std::log(static_cast<double>(distance) / static_cast<double>(exact)) /
                        std::log(static_cast<double>(max_distance) / static_cast<double>(exact));
-  // The epsilon keeps a distance exactly on a bucket boundary from being rounded down below it.
+  // Without the epsilon, a distance exactly on a bucket boundary may be rounded down to the bucket below.
   const auto step = static_cast<int64_t>(share * static_cast<double>(buckets - exact) + 1e-9);
   return first + std::min(exact + step, buckets - 1);
 }

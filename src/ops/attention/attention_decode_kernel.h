@@ -4,9 +4,10 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments, all contiguous. On the CPU q and y are in the accumulation type and lengths in i64; on CUDA they
-/// keep the caller's dtypes. With `tables` (CPU only, i32 [batch, any]) the caches are pages [pages, n_kv_heads,
-/// page_size, width] and `v_cache` may be `k_cache`: the values are then the first columns of the keys.
+/// Kernel arguments, shaped as in attention_decode(), all contiguous. On a CPU q and y are in the accumulation type and
+/// lengths in i64; on CUDA they keep the caller's dtypes. If `tables` is defined (CPU only, i32 [batch, any]), the
+/// caches are pages [pages, n_kv_heads, page_size, width]. v_cache may then be k_cache: the values are the first
+/// columns of the keys.
 struct AttentionDecode {
   Tensor q;
   Tensor k_cache;
@@ -16,7 +17,7 @@ struct AttentionDecode {
   AttentionExtras extras;
   CacheScales scales;
   Tensor y;
-  Tensor tables;  ///< page tables, or undefined
+  Tensor tables;  ///< page tables of a paged cache, or undefined
 };
 
 namespace cpu {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Dropout mask as AttentionOptions defines it, for kernels on every device.
+// The dropout mask that AttentionOptions::dropout defines, for kernels on every device.
 
 #include <algorithm>
 #include <cmath>
@@ -9,16 +9,16 @@
 
 namespace lamina::ops {
 
-/// Philox rounds before the upper and before the lower bits are taken.
+/// Philox rounds after which the upper and the lower bits are taken.
 constexpr int kDropoutRounds = 7;
 constexpr int kDropoutLowRounds = 9;
 constexpr int kDropoutBits = 16;
 
-/// t of AttentionOptions::dropout; 0 means no dropout.
+/// The threshold t of AttentionOptions::dropout; 0: no dropout.
 inline uint32_t attention_dropout_threshold(double probability) {
   return std::min(static_cast<uint32_t>(std::lround(probability * 65536.0)), 65535U);
 }
-/// Scale of kept weights.
+/// The scale of kept weights.
 constexpr double attention_dropout_factor(uint32_t threshold) { return 65536.0 / (65536.0 - threshold); }
 
 /// Patch row of a query, or patch column of a key.
@@ -31,7 +31,7 @@ template <class I>
 constexpr I weight_in_patch(I query, I key) {
   return query % 2 * 8 + key / 8 % 2 * 4 + query / 8 % 2 * 2 + key % 2;
 }
-/// Patch rows per head.
+/// Number of patch rows per head.
 constexpr int64_t dropout_patches(int64_t seq_q) { return (seq_q + 15) / 16 * 4; }
 
 /// Inverted bit planes of the threshold, lowest first: all ones if the bit is 0.
@@ -43,9 +43,10 @@ constexpr DropoutPlanes dropout_planes(uint32_t threshold) {
   return planes;
 }
 
-/// Which weights of a patch are kept: bit e for weight e; bits above 16 are undefined. Compares all numbers with the
-/// threshold bit-sliced, from the lowest bit: if the threshold bit is 1, a number stays >= only with a 1; if it is 0, a
-/// 1 makes the number greater. `row` counts the rows of all heads modulo 2³², as the counter does.
+/// Which weights of a patch are kept: bit e is 1 if weight e is kept; bits above 16 are undefined. Compares all 16
+/// numbers with the threshold at once, bit-sliced, from the lowest bit. If the threshold's bit is 1, a number stays >=
+/// only if its bit is 1; if it is 0, a bit of 1 makes the number greater. `row` counts patch rows over all heads,
+/// modulo 2³² like the counter.
 constexpr uint32_t dropout_patch_mask(const PhiloxKeys& keys, uint64_t stream, uint32_t row, uint32_t column,
                                       const DropoutPlanes& planes) {
   const PhiloxWords high = philox<kDropoutRounds>(keys, stream, uint64_t{row} << 32 | column);

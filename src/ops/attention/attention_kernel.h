@@ -5,8 +5,9 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments. The last dimension of q, k and v is contiguous; all other tensors are fully contiguous. Extras are
-/// in the accumulation type, document_starts in i64, unused ones undefined. `options.scale` is resolved (not 0).
+/// Kernel arguments, shaped as in attention(). The last dimension of q, k and v is contiguous; all other tensors are
+/// fully contiguous. Extras are in the accumulation type, document_starts in i64; unused ones are undefined.
+/// `options.scale` is never 0.
 struct AttentionForward {
   Tensor q;
   Tensor k;
@@ -15,10 +16,11 @@ struct AttentionForward {
   AttentionExtras extras;
   Tensor y;
   /// Softmax statistics, [batch, n_heads, seq_q] each, accumulation type: the row maximum m, and 1 / Σ exp(score − m).
-  /// Two numbers rather than one log-sum-exp, so that backward recomputes exactly the weights of forward.
+  /// They are stored as two numbers instead of one log-sum-exp, so that backward recomputes exactly the weights of
+  /// forward.
   Tensor row_max;
   Tensor row_inv_sum;
-  /// Set by the launch: the kernel left log Σ exp(score) in row_max and did not write row_inv_sum (cuDNN).
+  /// Set by the kernel: row_max holds log Σ exp(score) instead, and row_inv_sum was not written (cuDNN).
   bool saved_log_sum_exp = false;
 };
 struct AttentionBackward {
@@ -65,21 +67,21 @@ inline AttentionSizes attention_sizes(const AttentionForward& args) {
   return sizes;
 }
 
-/// Checks the arguments and returns them as kernels take them, with outputs allocated; `op` is named in messages.
+/// Checks the arguments and returns them in the form that kernels take, with outputs allocated. Errors name `op`.
 AttentionForward checked_attention(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
                                    const AttentionOptions& options, const AttentionExtras& extras);
-/// FLOPs of the products over visible (query, key) pairs; bytes of each tensor once.
+/// FLOPs of the products over visible (query, key) pairs, and bytes of each tensor once.
 Work attention_work(const AttentionForward& args, bool backward);
 
-/// First element of head `head` at position `at` of batch row `b` of a tensor [batch, seq, heads, d]; consecutive
-/// positions are strides()[1] apart.
+/// Address of the first element of head `head` at position `at` of batch row `b`, in a tensor [batch, seq, heads, d].
+/// Consecutive positions are strides()[1] apart.
 template <class T>
 const T* head_rows(const Tensor& tensor, int64_t b, int64_t at, int64_t head) {
   const Shape& strides = tensor.strides();
   return tensor.data<T>() + b * strides[0] + at * strides[1] + head * strides[2];
 }
 
-/// Only the CPU can read where documents start; on other devices everything counts as one document.
+/// The starts of packed documents. Only a CPU can read them here; on other devices the result is empty (one document).
 inline std::vector<int64_t> document_starts(const AttentionForward& args) {
   const Tensor& given = args.extras.document_starts;
   if (!given.defined() || given.device().kind() != DeviceKind::cpu) return {};

@@ -11,10 +11,10 @@ using Coverage = AttentionMask::Coverage;
 
 Coverage coverage_of(bool some, bool all) { return all ? Coverage::full : some ? Coverage::partial : Coverage::none; }
 
-/// Range of distances over a tile.
+/// The range of distances i − j within a tile of queries i × keys j.
 struct Distances {
-  int64_t low;   // of i − j
-  int64_t high;  // of i − j
+  int64_t low;   // smallest i − j
+  int64_t high;  // largest i − j
   int64_t nearest() const { return low > 0 ? low : high < 0 ? -high : 0; }
   int64_t farthest() const { return std::max(std::abs(low), std::abs(high)); }
 };
@@ -54,7 +54,7 @@ AttentionMask::AttentionMask(RangesAlone /*tag*/, const AttentionOptions& option
 }
 
 void AttentionMask::draw_random_blocks() {
-  // A document has as many queries as keys; a KV cache may still be empty (negative offset).
+  // A document has as many queries as keys. An empty KV cache gives a negative offset.
   const int64_t first = std::max<int64_t>(offset_, 0) / pattern_.block;
   std::vector<int64_t> drawn(static_cast<size_t>(pattern_.random_blocks));
   random_begin_ = {0};

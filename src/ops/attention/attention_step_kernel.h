@@ -5,8 +5,8 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments: those of attention_decode, with q the first heads of the packed projection and `lengths` the
-/// places in i64. Tables are contiguous f32; positions are defined if there are tables.
+/// Kernel arguments. In `decode`, q is a view of the query heads of the packed projection, and `lengths` holds the
+/// places in i64. The rotary tables are contiguous f32; if they are defined, so are the positions.
 struct AttentionStep {
   AttentionDecode decode;
   StepRotation rotation;

@@ -4,7 +4,7 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments: k and v with a contiguous last dimension, places contiguous.
+/// Kernel arguments as in cache_store(). k and v have a contiguous last dimension; places are contiguous.
 struct CacheStore {
   Tensor k_cache;
   Tensor v_cache;

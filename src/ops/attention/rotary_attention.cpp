@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kRotaryOp = "rotary_attention";
 
-/// Queries, keys and values of a packed tensor, as views.
+/// Queries, keys and values of a packed projection, as views.
 struct PackedHeads {
   Tensor q, k, v;
   PackedHeads(const Tensor& all, int64_t n_heads, int64_t n_kv_heads)
@@ -19,13 +19,13 @@ struct PackedHeads {
         v(all.slice(2, n_heads + n_kv_heads, n_kv_heads)) {}
 };
 
-/// Whether kernels can read the table: f32, one angle per pair, 16-byte aligned.
+/// True if kernels can read the table: f32, one angle per pair, 16-byte aligned.
 bool is_plain_table(const Tensor& table, int64_t rows, int64_t pairs) {
   return table.dtype() == DType::f32 && table.is_contiguous() && table.shape() == Shape{rows, pairs} &&
          reinterpret_cast<uintptr_t>(table.raw()) % 16 == 0;
 }
 
-/// Angles for kernels that apply the inverse rotation to gradients; undefined if unsupported.
+/// Rotary tables for kernels that apply the inverse rotation to gradients; undefined if these kernels cannot read them.
 struct PlainAngles {
   Tensor cos;
   Tensor sin;
@@ -46,15 +46,15 @@ struct PlainAngles {
   }
 };
 
-void play_rotary_attention(Backward& b, AttentionForward in, const PlainAngles& angles, int64_t n_heads,
-                           int64_t n_kv_heads) {
-  const Tensor& turned = b.saved(0);
-  const PackedHeads heads(turned, n_heads, n_kv_heads);
+void run_rotary_attention_backward(Backward& b, AttentionForward in, const PlainAngles& angles, int64_t n_heads,
+                                   int64_t n_kv_heads) {
+  const Tensor& rotated = b.saved(0);
+  const PackedHeads heads(rotated, n_heads, n_kv_heads);
   in.q = heads.q;
   in.k = heads.k;
   in.v = heads.v;
   in.y = b.saved(1);
-  Tensor dqkv = Tensor::empty(turned.shape(), turned.dtype(), turned.device());
+  Tensor dqkv = Tensor::empty(rotated.shape(), rotated.dtype(), rotated.device());
   const PackedHeads gradients(dqkv, n_heads, n_kv_heads);
   RotaryAttentionBackward args;
   args.attention.forward = in;
@@ -64,13 +64,13 @@ void play_rotary_attention(Backward& b, AttentionForward in, const PlainAngles& 
   args.attention.dv = gradients.v;
   args.cos = angles.cos;
   args.sin = angles.sin;
-  turned.device().add_work(attention_work(in, true));
+  rotated.device().add_work(attention_work(in, true));
   LAMINA_LAUNCH_CUDA(rotary_attention_backward, args);
   b.add(0, std::move(dqkv));
 }
 
-/// Attention whose backward is one fused kernel for whole heads; returns an undefined tensor and does nothing if there
-/// is none.
+/// Attention whose backward is one fused kernel for whole heads, which also undoes the rotation. If there is no such
+/// kernel, does nothing and returns an undefined tensor.
 Tensor attend_with_fused_backward(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const HeadRotation& rotation,
                                   const AttentionOptions& options, const AttentionExtras& extras) {
   const PlainAngles angles(qkv, rotation);
@@ -85,9 +85,9 @@ Tensor attend_with_fused_backward(const Tensor& qkv, int64_t n_heads, int64_t n_
   all.device().add_work(attention_work(args, false));
   LAMINA_LAUNCH_CUDA(attention_forward, args);
   Tensor y = args.y;
-  args.q = args.k = args.v = args.y = Tensor();  // saved by the tape
+  args.q = args.k = args.v = args.y = Tensor();  // the tape saves them
   record(kRotaryOp, {qkv}, {y}, {all, y}, [args, angles, n_heads, n_kv_heads](Backward& b) {
-    play_rotary_attention(b, args, angles, n_heads, n_kv_heads);
+    run_rotary_attention_backward(b, args, angles, n_heads, n_kv_heads);
   });
   return y;
 }
@@ -105,8 +105,8 @@ Tensor rotary_attention(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, 
                ": qkv must be contiguous; pass the projection itself, not a slice of a larger tensor");
   Tensor y = attend_with_fused_backward(qkv, n_heads, n_kv_heads, rotation, options, extras);
   if (y.defined()) return y;
-  const Tensor turned = rotary_in_place(qkv, n_heads + n_kv_heads, rotation.cos, rotation.sin, rotation.options);
-  const std::vector<Tensor> parts = split(turned, {n_heads, n_kv_heads, n_kv_heads}, 2);
+  const Tensor rotated = rotary_in_place(qkv, n_heads + n_kv_heads, rotation.cos, rotation.sin, rotation.options);
+  const std::vector<Tensor> parts = split(rotated, {n_heads, n_kv_heads, n_kv_heads}, 2);
   return attention(parts[0], parts[1], parts[2], options, extras);
 }
 

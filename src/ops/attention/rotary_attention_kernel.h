@@ -5,8 +5,8 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments: q and k are rotated, dq and dk are with respect to the unrotated ones; cos and sin are f32 [seq,
-/// head_dim / 2].
+/// Kernel arguments. q and k are rotated; dq and dk are the gradients of the unrotated queries and keys. cos and sin
+/// are f32 [seq, head_dim / 2].
 struct RotaryAttentionBackward {
   AttentionBackward attention;
   Tensor cos;
@@ -14,7 +14,8 @@ struct RotaryAttentionBackward {
 };
 
 namespace cuda {
-/// Sets `known` if a fused backward can return gradients of the unrotated q and k (half-split pairing).
+/// Sets `known` to whether a fused backward can compute the gradients of the unrotated q and k. The pairing must be
+/// half-split.
 void has_rotary_backward(const AttentionForward& args, bool& known);
 void rotary_attention_backward(const RotaryAttentionBackward& args);
 }  // namespace cuda

@@ -1,4 +1,5 @@
-// The random words of a few hundred elements are drawn into L1, then compared while the elements are processed.
+// Random words are generated into a buffer in L1, a few hundred at a time, and compared with the threshold while the
+// elements are processed.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/dropout/dropout_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -12,10 +13,10 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-constexpr int64_t kWords = 512;  // a multiple of the words that one step of philox_words writes
+constexpr int64_t kWords = 512;  // a multiple of the words per step of philox_words
 
-/// The mask of lanes whose word is at least the threshold. Words are compared as signed integers, so both sides are
-/// offset by 2^31; for f64 they are widened first.
+/// The mask of lanes whose word is at least the threshold. The comparison is signed, so both sides are offset by 2^31;
+/// for f64 both are widened first.
 template <class D>
 HWY_INLINE hn::Mask<D> kept_lanes(D d, const uint32_t* words, uint32_t threshold) {
   const hn::Rebind<uint32_t, D> d32;
@@ -41,7 +42,7 @@ void apply(const Tensor& x_in, uint32_t threshold, double scale_in, const Random
     const ComputeTag<T> d;
     const auto scale = hn::Set(d, static_cast<Accumulate<T>>(scale_in));
     HWY_ALIGN uint32_t drawn[kWords + 4 * HWY_MAX_BYTES];
-    const int64_t skipped = first % 4;  // words are drawn from a multiple of four on
+    const int64_t skipped = first % 4;  // words are generated from a multiple of four on
     const uint32_t* words = drawn + skipped;
     for (int64_t block = begin; block < end; block += kWords) {
       const int64_t n = std::min(kWords, end - block);

@@ -1,5 +1,5 @@
-// One pass: a thread takes a pack, draws four random words per four elements (about forty multiplications, hidden by
-// memory latency) and writes the pack. Elements outside whole packs draw their own word.
+// One pass. A thread takes one pack (16 bytes), generates four random words per four elements (about forty
+// multiplications, hidden by memory latency) and writes the pack. Elements outside whole packs generate their own word.
 #include "lamina/ops/dropout/dropout_kernel.h"
 #include "lamina/ops/elementwise/elements.cuh"
 
@@ -46,7 +46,7 @@ void dropout_apply(const Tensor& x_in, uint32_t threshold, double scale, const R
     using T = DeviceType<E>;
     const T* x = device_data<E>(x_in);
     T* y = device_data<E>(y_in);
-    const int64_t packs = first % 4 == 0 ? whole_packs<T>(n, x, y) : 0;  // a pack draws four words at once
+    const int64_t packs = first % 4 == 0 ? whole_packs<T>(n, x, y) : 0;  // a pack's words start at a multiple of four
     const int blocks = element_blocks(n, packs, kElementThreads);
     dropout_kernel<<<blocks, kElementThreads, 0, stream_of(y_in.device())>>>(
         x, y, n, packs, threshold, static_cast<float>(scale), key, first, random_offset(y_in.device()));

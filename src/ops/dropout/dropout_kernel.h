@@ -5,7 +5,7 @@
 namespace lamina::ops {
 
 namespace cpu {
-/// y = x · scale if the random word of element i, number first + i, is at least `threshold`, else 0.
+/// y[i] = x[i] · scale if philox_word(key, first + i) >= threshold, else 0.
 void dropout_apply(const Tensor& x, uint32_t threshold, double scale, const RandomKey& key, int64_t first,
                    const Tensor& y);
 }  // namespace cpu

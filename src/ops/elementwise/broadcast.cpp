@@ -39,7 +39,7 @@ Tensor sum_to(const Tensor& grad, const Shape& shape) {
   Tensor sum = grad;
   int axis = grad.rank() - 1;
   while (axis >= 0) {
-    // One reduction for each run of neighbouring repeated dimensions.
+    // Sums each run of neighbouring broadcast dimensions with one reduction.
     int first = axis;
     while (first >= 0 && wanted[first] == 1 && sum.dim(first) != 1) --first;
     if (first < axis) sum = reduce(sum, first + 1, axis, 1.0);

@@ -2,6 +2,8 @@
 
 #include "lamina/ops/elementwise/clamp.h"
 
+// Kernels of clamp(). All tensors have the same shape and dtype.
+
 namespace lamina::ops {
 
 namespace cpu {

@@ -6,6 +6,7 @@
 namespace lamina::ops {
 namespace {
 
+/// The result's shape; throws if the tensors do not fit together.
 Shape joined_shape(const std::vector<Tensor>& tensors, int axis) {
   Shape shape = tensors[0].shape();
   int64_t total = 0;

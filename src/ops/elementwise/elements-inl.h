@@ -1,5 +1,5 @@
-// Loops over the elements of contiguous tensors with SIMD, on all threads. Bodies are always_inline; otherwise the
-// compiler emits a call per vector.
+// Loops over the elements of contiguous tensors with SIMD, on all threads. Start here to write an element-wise CPU
+// kernel. Loop bodies are always_inline; otherwise the compiler emits a function call per vector.
 #if defined(LAMINA_OPS_ELEMENTWISE_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_ELEMENTWISE_ELEMENTS_INL_H_
 #undef LAMINA_OPS_ELEMENTWISE_ELEMENTS_INL_H_
@@ -20,8 +20,8 @@ using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 /// Elements per task: a multiple of every vector length and of the four words of one Philox call.
 inline constexpr int64_t kElementGrain = 16384;
 
-/// to[i …] = body(i, count) for every vector start i in [0, n); body loads `count` elements with load_n() and returns a
-/// vector.
+/// to[i …] = body(i, count) for every vector of [0, n). body loads `count` elements from i on with load_n() and returns
+/// a vector.
 template <class T, class F>
 void write_elements(const Threads& threads, T* to, int64_t n, const F& body) {
   const bool streaming = should_stream(to, n, kElementGrain);
@@ -35,7 +35,7 @@ void write_elements(const Threads& threads, T* to, int64_t n, const F& body) {
   });
 }
 
-/// y = value(d, x), one vector at a time, for contiguous tensors of one floating type.
+/// y[i] = value(d, x[i]) for contiguous tensors of one floating type; value gets and returns one vector with tag d.
 template <class F>
 void map_elements(const Tensor& x_in, const Tensor& y, const F& value) {
   visit_floating(x_in.dtype(), [&](auto tag) {
@@ -50,7 +50,7 @@ void map_elements(const Tensor& x_in, const Tensor& y, const F& value) {
   });
 }
 
-/// dx = slope(d, x, dy), one vector at a time.
+/// dx[i] = slope(d, x[i], dy[i]) for contiguous tensors; slope gets and returns one vector with tag d.
 template <class F>
 void map_gradients(const Tensor& x_in, const Tensor& dy_in, const Tensor& dx, const F& slope) {
   visit_floating(x_in.dtype(), [&](auto tag) {

@@ -1,8 +1,9 @@
 #pragma once
 
-// Loops over the elements of contiguous tensors in packs. With one input, a block takes kElementThreads · kElementPacks
-// packs and every thread loads all of its packs before it computes; with two inputs a thread takes one pack of each.
-// Elements outside whole packs (or all, if a tensor is unaligned) are processed one by one.
+// Loops over the elements of contiguous tensors. A pack is 16 bytes of neighbouring elements, one load or store. With
+// one input, a block takes kElementThreads · kElementPacks packs, and every thread loads all of its packs before it
+// computes. With two inputs a thread takes one pack of each. Elements after the last whole pack, or all elements of
+// unaligned tensors, are processed one by one.
 
 #include "lamina/tensor/cuda/kernel.cuh"
 
@@ -11,7 +12,7 @@ namespace lamina::cuda {
 constexpr int kElementThreads = 256;
 constexpr int kElementPacks = 4;
 
-/// y = f(x), in f32.
+/// y = f(x), computed in f32. The first `packs` packs are vectorized; the remaining elements of n are done one by one.
 template <class T, class F>
 __global__ void __launch_bounds__(kElementThreads) map_kernel(const T* x, T* y, int64_t n, int64_t packs, F f) {
   constexpr int kSize = Pack<T>::kSize;
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(kElementThreads) map_kernel(const T* x, T* y, 
   }
 }
 
-/// dx = f(x, dy), in f32.
+/// dx = f(x, dy), computed in f32; `packs` as in map_kernel.
 template <class T, class F>
 __global__ void __launch_bounds__(kElementThreads)
     map_gradient_kernel(const T* x, const T* dy, T* dx, int64_t n, int64_t packs, F f) {
@@ -57,19 +58,19 @@ __global__ void __launch_bounds__(kElementThreads)
   }
 }
 
-/// Number of whole packs in n elements; 0 if a pointer is unaligned.
+/// Number of whole packs in n elements; 0 if one of the pointers is not 16-byte aligned.
 template <class T, class... Pointers>
 int64_t whole_packs(int64_t n, const Pointers*... pointers) {
   const bool aligned = (... && (reinterpret_cast<uintptr_t>(pointers) % 16 == 0));
   return aligned ? n / Pack<T>::kSize : 0;
 }
 
-/// Number of blocks for `packs` packs, `per_block` each, or for n elements if there are no packs.
+/// Number of blocks: `per_block` packs each, or one thread per element if there are no packs.
 inline int element_blocks(int64_t n, int64_t packs, int per_block) {
   return packs > 0 ? blocks_for(packs, per_block) : blocks_for(n, kElementThreads);
 }
 
-/// y = f(x) for contiguous tensors of element type E.
+/// y = f(x) for contiguous tensors of element type E; `op` names the operator in error messages.
 template <class E, class F>
 void map_elements_of(const char* op, const Tensor& x_in, const Tensor& y_in, const F& f) {
   using T = DeviceType<E>;

@@ -42,7 +42,8 @@ Tensor combine_sum(const char* op, const Tensor& a, const Tensor& b, double alph
   return out;
 }
 
-/// sum_to(grad · other, shape); the products are not rounded to a 16-bit type before they are summed.
+/// sum_to(grad · other, shape). The products are summed in the accumulation type, without rounding them to 16 bits
+/// first.
 Tensor product_gradient(const Tensor& grad, const Tensor& other, const Shape& shape) {
   if (grad.shape() == shape) return launch(Combine::product, grad, other, 1.0, grad.shape());
   const DType dtype = grad.dtype();

@@ -1,5 +1,6 @@
-// Dimensions along which both operands advance alike (or are both broadcast) are merged first: equal shapes become one
-// run, a vector against rows two dimensions. Along the innermost dimension an operand is contiguous or a single value.
+// First merges dimensions that both operands walk in the same way: two equal shapes become one dimension, a vector
+// added to rows becomes two. Along the innermost merged dimension an operand is then either contiguous or one repeated
+// value.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/elementwise/elementwise_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -15,7 +16,7 @@ using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 constexpr int64_t kRun = 65536;
 
-/// Merged extents of out, and the strides of a and b.
+/// Merged extents of `out`, and the strides of a and b (0 if broadcast).
 struct Plan {
   Shape shape, a, b;
 };

@@ -1,6 +1,6 @@
-// Dimensions along which both operands advance alike (or are both broadcast) are merged on the host: equal shapes
-// become one run, a vector against rows two dimensions. A thread computes one pack of the output: along the innermost
-// dimension an operand is a pack or one broadcast value. Each outer dimension costs one division (32-bit if possible).
+// The host first merges dimensions that both operands walk in the same way: two equal shapes become one dimension, a
+// vector added to rows becomes two. A thread computes one pack (16 bytes) of the output. Along the innermost dimension
+// an operand is read as a pack or as one repeated value. Each outer dimension costs one division (32-bit if possible).
 // If the innermost extent is not a multiple of a pack, threads process single elements.
 #include "lamina/ops/elementwise/broadcast.h"
 #include "lamina/ops/elementwise/elementwise_kernel.h"
@@ -13,7 +13,7 @@ using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kThreads = 256;
 
-/// Merged extents of out, innermost first, and the strides of a and b.
+/// Merged extents of `out`, innermost first, and the strides of a and b (0 if broadcast).
 struct Plan {
   int rank = 0;
   int64_t shape[Shape::kMaxRank];
@@ -46,7 +46,7 @@ Plan make_plan(const Combination& args) {
   return plan;
 }
 
-/// Loads kWidth elements, or one element broadcast to kWidth.
+/// Loads kWidth neighbouring elements, or one element repeated kWidth times.
 template <int kWidth, class T>
 __device__ inline Vec<T, kWidth> load_stretch(const T* from, bool repeated) {
   if (!repeated) return *reinterpret_cast<const Vec<T, kWidth>*>(from);
@@ -94,7 +94,8 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const T* a, const T* 
   }
 }
 
-/// Whether every stretch of an operand that is not broadcast along the innermost dimension is pack-aligned.
+/// True if every run along the innermost dimension starts at a 16-byte boundary, or if the operand is broadcast along
+/// it.
 template <class T>
 bool begins_at_packs(const T* first, const Plan& plan, const int64_t* advances) {
   if (advances[0] == 0) return true;

@@ -4,10 +4,10 @@
 
 namespace lamina::ops {
 
-enum class Combine : uint8_t { sum, product, first };
+enum class Combine : uint8_t { sum, product, first };  ///< see Combination
 
-/// out = a + alpha·b (sum), alpha·a·b (product) or alpha·a (first; b undefined). a and b are contiguous, have out's
-/// rank and in each dimension out's extent or 1.
+/// Kernel arguments: out = a + alpha·b (sum), alpha·a·b (product) or alpha·a (first; b is undefined). a and b are
+/// contiguous and have out's rank; each of their extents is out's or 1.
 struct Combination {
   Tensor a;
   Tensor b;

@@ -1,4 +1,4 @@
-// Writes a few numbers, so launch latency dominates: the kernel overlaps with its predecessor (launch_dependent).
+// Counters are few, so launch latency dominates. The kernel starts while its predecessor still runs (launch_dependent).
 #include "lamina/ops/elementwise/increment_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 

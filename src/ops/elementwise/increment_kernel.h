@@ -2,6 +2,8 @@
 
 #include "lamina/ops/elementwise/increment.h"
 
+// Kernels of increment_().
+
 namespace lamina::ops {
 
 namespace cpu {

@@ -8,7 +8,7 @@
 namespace lamina::ops {
 namespace {
 
-/// Reduces the axes first … last; `shape` is the shape of the result.
+/// Sums the axes first … last, times `factor`, and records the backward function; `shape` is the shape of the result.
 Tensor run(const char* op, const Tensor& x, int first, int last, const Shape& shape, double factor) {
   const Tensor reduced = reduce(x.detach(), first, last, factor);
   const Shape kept = reduced.shape();

@@ -1,5 +1,6 @@
-// Each level sums blocks of a fixed size to one number (or one row of numbers) per block, until one block is left. If
-// the summed elements are contiguous, vectors run along them, else across the rows.
+// Works in levels. Each level sums blocks of a fixed size to one number (or one row of numbers) per block, until one
+// block is left. If the summed elements are contiguous, SIMD vectors run along them; otherwise they run across the
+// columns.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/elementwise/reduce_cpu.cpp"
 #include <hwy/foreach_target.h>

@@ -1,10 +1,12 @@
-// Each level sums pieces to one number (or one row of numbers) per piece, until one piece is left. x is read once, the
-// partial sums are less than 1 % of it, and the order of additions depends only on the shape and the device.
+// Works in levels. Each level sums pieces to one number (or one row of numbers) per piece, until one piece is left. x
+// is read once, and the partial sums are less than 1 % of it. The order of additions depends only on the shape and the
+// device.
 //
-// If the summed elements are contiguous, a warp takes up to kContiguous of them, in packs. Otherwise a block of 32 × 8
-// threads takes 32 packs of columns, every eighth row per thread, and combines its eight rows of sums in shared memory.
-// A piece has kRows rows, or more if that still gives a full wave of blocks: the bias gradient of 65,536 × 3072 in bf16
-// takes 0.1 ms (4.2 TB/s, H200). slot_sums.cuh adds the partial sums of a single wave.
+// If the summed elements are contiguous, a warp sums up to kContiguous of them, read in packs of 16 bytes. Otherwise a
+// block of 32 × 8 threads takes 32 packs of columns: each thread sums every eighth row, and the block combines its
+// eight partial rows in shared memory. A piece has kRows rows, or more if there are still enough blocks to fill the
+// GPU: the bias gradient of 65,536 × 3072 in bf16 takes 0.1 ms (4.2 TB/s, H200). slot_sums.cuh then adds the partial
+// sums.
 #include "lamina/ops/elementwise/reduce_kernel.h"
 #include "lamina/ops/elementwise/slot_sums.cuh"
 #include "lamina/tensor/cuda/kernel.cuh"
@@ -26,7 +28,7 @@ struct Level {
   int64_t rows = 0;  ///< rows per piece if the summed elements are not contiguous
 };
 
-/// For inner = 1: a warp sums one piece.
+/// Sums contiguous elements (inner = 1): a warp sums one piece.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kWarps) sum_contiguous(const T* x, float* out, Level level, bool packed) {
   constexpr int kSize = Pack<T>::kSize;
@@ -58,7 +60,7 @@ __global__ void __launch_bounds__(kWarp* kWarps) sum_contiguous(const T* x, floa
   if (lane == 0) out[task] = level.factor * sum;
 }
 
-/// A block sums a piece of 32 · kWidth columns.
+/// Sums rows: a block sums a piece of rows for 32 · kWidth columns.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kWarp* kWarps) sum_rows(const T* x, float* out, Level level, int64_t column_blocks) {
   using S = Vec<T, kWidth>;
@@ -114,7 +116,7 @@ void launch(const T* x, float* out, const Level& level, cudaStream_t stream) {
   }
 }
 
-/// Rows per piece: kRows, or as many as one wave of blocks leaves for each.
+/// Rows per piece: at least kRows, and as many as keep the number of blocks within one wave (all resident at once).
 template <class T>
 int64_t rows_of_piece(const Device& device, const T* x, const ReduceMiddle& args, int64_t count) {
   const int64_t columns = kWarp * (is_pack_aligned(x, args.inner) ? Pack<T>::kSize : 1);

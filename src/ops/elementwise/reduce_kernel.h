@@ -4,7 +4,8 @@
 
 namespace lamina::ops {
 
-/// out[o, i] = factor · Σ_k x[o, k, i] with x viewed as [outer, count, inner]; out is in the accumulation type.
+/// Kernel arguments: out[o, i] = factor · Σ_k x[o, k, i] with x viewed as [outer, count, inner]. out is in the
+/// accumulation type.
 struct ReduceMiddle {
   Tensor x;
   int64_t outer, count, inner;

@@ -1,3 +1,4 @@
+// One pass over the elements (elements-inl.h).
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/elementwise/scaled_exp_cpu.cpp"
 #include <hwy/foreach_target.h>

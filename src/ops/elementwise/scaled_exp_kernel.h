@@ -2,6 +2,8 @@
 
 #include "lamina/ops/elementwise/scaled_exp.h"
 
+// Kernels of scaled_exp(). All tensors have the same shape and dtype.
+
 namespace lamina::ops {
 
 namespace cpu {

@@ -4,7 +4,8 @@
 
 namespace lamina::ops {
 
-/// table[indices[i]] = rows[i], in place; the inverse of embedding() as a gather. Used for recurrent states in slots.
+/// Writes rows into a table in place: table[indices[i]] = rows[i]. Used to store the recurrent states of sequences in
+/// their slots.
 ///   table    [slots, ...]   any type, contiguous
 ///   indices  [n] i32 or i64 in [0, slots); if one occurs twice, either row may be kept
 ///   rows     [n, ...]       the table's type and row shape

@@ -1,4 +1,5 @@
-// One block column per row; threads copy 16-byte units, or smaller ones if rows are not a multiple of that.
+// A block copies a part of a row (grid.y is the row) in units of 16 bytes, or of fewer if rows are not a multiple of
+// 16.
 #include <algorithm>
 
 #include "lamina/ops/elementwise/scatter_rows_kernel.h"
@@ -30,7 +31,7 @@ __global__ void __launch_bounds__(kScatterThreads) scatter_kernel(Unit* table, c
 template <class Unit>
 void scatter(const ScatterRows& args, int64_t row_bytes) {
   constexpr int64_t kMostColumns = 64;
-  constexpr int64_t kMostRows = 65535;  // limit of gridDim.y
+  constexpr int64_t kMostRows = 65535;  // gridDim.y is at most 65535
   const int64_t units = row_bytes / static_cast<int64_t>(sizeof(Unit));
   const int64_t columns = std::min<int64_t>(blocks_for(units, kScatterThreads), kMostColumns);
   const int64_t count = args.indices.dim(0);

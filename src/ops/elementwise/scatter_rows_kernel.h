@@ -4,7 +4,7 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments, all contiguous; indices in i64.
+/// Kernel arguments as in scatter_rows_(), all contiguous; indices are i64.
 struct ScatterRows {
   Tensor table;
   Tensor indices;

@@ -1,9 +1,11 @@
 #pragma once
 
 // Sums the partial results of a kernel's blocks, [slots, width] f32, in an order that depends only on the counts. A
-// block takes 32 columns and splits the slots among 32 teams of threads, each with up to eight loads in flight, so that
-// all partial results of a wave are loaded at once. The kernel starts while its predecessor still runs (programmatic
-// dependent launch); that wait is most of its time in a profile.
+// block takes 32 columns and splits the slots among 32 teams of threads. Each thread has up to eight loads in flight,
+// so that all partial results are loaded at once.
+//
+// The kernel starts while its predecessor still runs (programmatic dependent launch), so a profile shows mostly waiting
+// time for it.
 
 #include "lamina/tensor/cuda/kernel.cuh"
 
@@ -19,7 +21,7 @@ constexpr int kSlotThreads = 256;
 constexpr int kSlotColumns = 32;                               // columns per block, four per thread
 constexpr int kSlotTeams = kSlotThreads / (kSlotColumns / 4);  // teams that share the slots
 
-/// Blocks with blockIdx.y = 1 handle `second`.
+/// Sums `first`; blocks with blockIdx.y = 1 sum `second`.
 static __global__ void __launch_bounds__(kSlotThreads)
     add_slots_kernel(SlotSums first, SlotSums second, int64_t count, int64_t width, float factor) {
   __shared__ float4 sums[kSlotTeams][kSlotColumns / 4];
@@ -47,7 +49,7 @@ static __global__ void __launch_bounds__(kSlotThreads)
       make_float4(factor * sum.x, factor * sum.y, factor * sum.z, factor * sum.w);
 }
 
-/// Sums `first`, and `second` if it is set; width is a multiple of four.
+/// Sums `first`, and `second` if its total is set. `width` must be a multiple of four.
 inline void sum_partials(const Device& device, const SlotSums& first, const SlotSums& second, int64_t count,
                          int64_t width, float factor) {
   const dim3 blocks(static_cast<unsigned>((width + kSlotColumns - 1) / kSlotColumns), second.total != nullptr ? 2 : 1);

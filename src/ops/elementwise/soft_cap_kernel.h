@@ -2,6 +2,8 @@
 
 #include "lamina/ops/elementwise/soft_cap.h"
 
+// Kernels of soft_cap(). All tensors have the same shape and dtype.
+
 namespace lamina::ops {
 
 namespace cpu {

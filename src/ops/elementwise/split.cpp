@@ -6,7 +6,7 @@
 namespace lamina::ops {
 namespace {
 
-/// The pieces' gradients as one tensor, without a copy, if they are adjacent in memory; else undefined.
+/// If the pieces' gradients are adjacent in memory, the tensor that they form, without a copy; otherwise undefined.
 Tensor joined_gradient(const Backward& b, size_t pieces, int axis) {
   std::vector<Tensor> grads;
   for (size_t i = 0; i < pieces; ++i) {

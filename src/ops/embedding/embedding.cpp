@@ -9,7 +9,7 @@
 namespace lamina::ops {
 namespace {
 
-/// The existing gradient, if the kernel can add to it.
+/// The gradient that the table already has, if the kernel can add to it; else undefined.
 Tensor usable_accumulator(const Backward& b, DType dtype) {
   const Tensor grad = b.accumulator(0);
   const bool usable =
@@ -27,7 +27,7 @@ void run_backward(Backward& b, const Shape& shape, DType dtype, const EmbeddingO
   back.accumulate = back.dtable.defined();
   const Device& device = back.dy.device();
   if (!back.accumulate) back.dtable = Tensor::empty(shape, accumulation_type(dtype), device);
-  // Rows that are added to are read and written; at most all of them.
+  // Rows that receive gradients are read and written. There are at most as many as table rows.
   const int64_t added =
       std::min(back.dy.numel(), back.dtable.numel()) * static_cast<int64_t>(size_of(back.dtable.dtype()));
   const Work work{back.dy.numel(), back.dy.nbytes() + (back.accumulate ? 2 * added : back.dtable.nbytes())};

@@ -1,7 +1,9 @@
-// Forward copies rows, with streaming stores if the result exceeds the caches. Backward sorts the positions by id (a
-// stable counting sort), splits the table into ranges of rows with about equal work and into blocks of columns, and
-// sums each row's positions in order, four at a time. Every element is summed by one thread in a fixed order, for any
-// number of threads; a frequent id is still split by columns.
+// Forward copies rows, with streaming stores if the result exceeds the caches.
+//
+// Backward sorts the positions by id with a stable counting sort. It splits the table into ranges of rows with about
+// equal work, and into blocks of columns so that even a frequent id is shared by several threads. A row's positions are
+// summed in order, four at a time. Every element is summed by one thread in a fixed order, so results do not depend on
+// the number of threads.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/embedding/embedding_cpu.cpp"
 #include <hwy/cache_control.h>
@@ -20,8 +22,8 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// Copies a row (start and length are multiples of 64 bytes) with streaming stores and prefetches a later row: hardware
-/// prefetchers cannot predict which rows follow.
+/// Copies a row with streaming stores. Its start and length are multiples of 64 bytes. Prefetches `later`, the source
+/// of a row to be copied soon, because hardware prefetchers cannot predict which rows follow.
 HWY_INLINE void stream_row(const uint8_t* from, const uint8_t* later, uint8_t* to, int64_t bytes) {
   const hn::ScalableTag<uint8_t> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -73,8 +75,7 @@ Sorted sort_by_row(const EmbeddingBackward& args) {
   const int64_t* ids = args.ids.data<int64_t>();
   Sorted sorted{Tensor::zeros({rows + 2}, DType::i64, args.dy.device()),
                 Tensor::empty({count}, DType::i64, args.dy.device())};
-  // Counts are stored one index higher, so that next[r] can advance from the first position of row r to that of row r +
-  // 1.
+  // Counts are stored one index higher: next[r] then advances from the first position of row r to that of row r + 1.
   int64_t* next = sorted.starts.data<int64_t>() + 1;
   int64_t* order = sorted.order.data<int64_t>();
   const int64_t padding = args.padding < 0 ? -1 : args.padding - args.first_row;
@@ -91,8 +92,8 @@ Sorted sort_by_row(const EmbeddingBackward& args) {
   return sorted;
 }
 
-/// How the table is split: first rows of ranges with about equal work, and the end; columns in blocks, narrow ones if
-/// an id is so frequent that its row alone would keep one thread busy.
+/// How the table is split among tasks. `rows` holds the first row of each range, and the end. Columns are split into
+/// blocks, which are narrow if one id is so frequent that its row alone would keep a thread busy.
 struct Cut {
   std::vector<int64_t> rows{0};
   int64_t columns;
@@ -115,7 +116,8 @@ Cut cut_table(const int64_t* starts, int64_t rows) {
   return cut;
 }
 
-/// sum[c] = ((… + rows[0][c]) + rows[1][c]) + …, starting with rows[0] if `first`; prefetches `later` meanwhile.
+/// sum[c] += rows[0][c] + rows[1][c] + …, added one after the other; if `first`, the sum starts with rows[0]. Meanwhile
+/// prefetches the rows in `later`.
 template <int kRows, class T>
 HWY_INLINE void add_rows(const T* const* rows, const T* const* later, bool first, int64_t columns, Accumulate<T>* sum) {
   const ComputeTag<T> d;
@@ -128,7 +130,7 @@ HWY_INLINE void add_rows(const T* const* rows, const T* const* later, bool first
   });
 }
 
-/// Sums the rows of dy at order[begin, end) of `count` into sum; the range is not empty.
+/// sum = Σ dy[order[i]] for i in [begin, end), which is not empty. `order` has `count` elements.
 template <class T>
 HWY_INLINE void sum_positions(const T* dy, int64_t width, const int64_t* order, int64_t begin, int64_t end,
                               int64_t count, int64_t columns, Accumulate<T>* sum) {
@@ -150,7 +152,7 @@ HWY_INLINE void sum_positions(const T* dy, int64_t width, const int64_t* order, 
   }
 }
 
-/// Writes or adds one row's sum.
+/// Writes one row's sum to the table gradient, or adds it.
 template <class D, class G>
 HWY_INLINE void put_row(D d, const hn::TFromD<D>* sum, int64_t columns, bool accumulate, bool streaming, G* target) {
   for_vectors(d, columns, [&](int64_t i, size_t n) HWY_ATTR {

@@ -1,11 +1,12 @@
-// Forward: a warp copies a row, or a block if rows are few, with four packs per thread in flight.
+// Forward: a warp copies a row (a whole block does if there are few rows), with four loads per thread in flight.
 //
-// Backward: the positions are sorted by row (a stable radix sort over as many bits as needed: one pass for a small
-// vocabulary) and split into chunks of kChunk sorted positions, regardless of rows, so that a frequent id is shared by
-// many blocks. A block sums its chunk's rows of dy, some columns per thread. If all positions of an id lie within the
-// chunk, it writes the sum to the table; otherwise it writes one of at most two partial sums per chunk (the first id
-// may start in the previous chunk, the last may continue in the next). A final kernel zeroes empty rows and adds the
-// partial sums of the others in order. dy is read once, the table is written once, and the order of additions depends
+// Backward sorts the positions by row, with a stable radix sort over as many bits as needed (one pass for a small
+// vocabulary). The sorted positions are split into chunks of kChunk, regardless of rows, so that a frequent id is
+// shared by many blocks. A block sums its chunk's rows of dy, some columns per thread. If all positions of an id lie
+// within the chunk, the block writes the sum to the table. Otherwise it writes one of at most two partial sums per
+// chunk: the first id may start in the previous chunk, the last may continue in the next. A final kernel zeroes empty
+// rows and adds the partial sums of the others in order. dy is read once, the table is written once, and the order of
+// additions depends only on the ids.
 // only on the ids.
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
@@ -23,6 +24,7 @@ constexpr int kChunk = 32;
 constexpr int kInFlight = 8;  // rows of dy in flight
 constexpr int kFinishRows = 8;
 
+/// Arguments of gather_kernel. A table row has `units` units of 16 bytes or fewer.
 struct Gather {
   const int64_t* ids;
   int64_t count, rows, units, first_row, vocab;
@@ -30,16 +32,17 @@ struct Gather {
   FaultSlot* faults;
 };
 
-/// Units are 16 bytes, or smaller if rows are not a multiple of that.
+/// y[i] = the table row of ids[i], or zeros if this table does not hold it. `Unit` is 16 bytes, or smaller if the rows
+/// are not a multiple of 16 bytes.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const Unit* table, Unit* y, Gather args) {
   constexpr int kUnroll = 4;
   grid_dependency_wait();
   const int lanes = args.lanes;
   const int lane = static_cast<int>(threadIdx.x) % lanes;
-  const int at_once = kThreads / lanes;  // rows per block
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * at_once + threadIdx.x / lanes; i < args.count;
-       i += static_cast<int64_t>(gridDim.x) * at_once) {
+  const int rows_per_block = kThreads / lanes;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * rows_per_block + threadIdx.x / lanes; i < args.count;
+       i += static_cast<int64_t>(gridDim.x) * rows_per_block) {
     const int64_t id = args.ids[i];
     if (lane == 0 && (id < 0 || id >= args.vocab)) report(args.faults, Fault::token_id, id);
     const int64_t row = id - args.first_row;
@@ -79,7 +82,8 @@ void gather(const EmbeddingForward& args, int64_t row_bytes) {
   check_launch("embedding");
 }
 
-/// The row an id adds to, or `rows` (past the end) if it adds to none.
+/// keys[i] = the table row to which position i adds its gradient, or `rows` (past the end) if there is none.
+/// order[i] = i.
 __global__ void __launch_bounds__(kThreads)
     key_kernel(const int64_t* ids, int count, int64_t first_row, int64_t rows, int64_t padding, int* keys, int* order) {
   for (int i = blockIdx.x * kThreads + threadIdx.x; i < count; i += gridDim.x * kThreads) {
@@ -90,7 +94,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// starts[r] = number of keys below r, for r = 0 … rows.
+/// starts[r] = number of keys below r, for r = 0 … rows, by binary search in the sorted keys.
 __global__ void __launch_bounds__(kThreads) start_kernel(const int* keys, int count, int rows, int* starts) {
   const int r = blockIdx.x * kThreads + threadIdx.x;
   if (r > rows) return;
@@ -107,19 +111,20 @@ __global__ void __launch_bounds__(kThreads) start_kernel(const int* keys, int co
   starts[r] = low;
 }
 
+/// Arguments of the backward kernels.
 struct Scatter {
   const int* keys;    ///< [count], ascending
   const int* order;   ///< [count], positions
   const int* starts;  ///< [rows + 1]
-  float* partial;     ///< [chunks, 2, width]: of the id from an earlier chunk, of the one that continues
+  float* partial;     ///< [chunks, 2, width]: sum of the id continued from an earlier chunk, of the last id
   void* dtable;
-  bool wide;  ///< dtable is f32, else dy's type
+  bool wide;  ///< dtable is f32, else it has dy's type
   bool accumulate;
   int rows;
   int64_t width;
 };
 
-/// Floats per access of at most 16 bytes, for kWidth neighbouring values.
+/// Floats per memory access when a thread handles kWidth neighbouring columns: at most four (16 bytes).
 template <int kWidth>
 inline constexpr int kFloats = kWidth < 4 ? kWidth : 4;
 
@@ -136,7 +141,7 @@ __device__ inline void put_floats(float* to, const float (&sums)[kWidth], bool a
   }
 }
 
-/// dtable[at …] = or += sums.
+/// dtable[at …] = sums, or += if args.accumulate.
 template <class T, int kWidth>
 __device__ inline void put(const Scatter& args, int64_t at, const float (&sums)[kWidth]) {
   if (args.wide) {
@@ -154,15 +159,16 @@ __device__ inline void put(const Scatter& args, int64_t at, const float (&sums)[
   *to = values;
 }
 
-/// Writes the sum of one id within the chunk [begin, end) of the sorted positions.
+/// Stores the sum of one id over the chunk [begin, end) of the sorted positions: to the table if no other chunk has
+/// positions of this id, else to the chunk's partial sums.
 template <class T, int kWidth>
 __device__ inline void flush(const Scatter& args, int key, int begin, int end, int64_t column, float (&sums)[kWidth]) {
-  const bool from_before = args.starts[key] < begin;
-  const bool goes_on = args.starts[key + 1] > end;
-  if (!from_before && !goes_on) {
+  const bool continued = args.starts[key] < begin;
+  const bool continues = args.starts[key + 1] > end;
+  if (!continued && !continues) {
     put<T>(args, key * args.width + column, sums);
   } else {
-    float* to = args.partial + (static_cast<int64_t>(begin / kChunk) * 2 + (from_before ? 0 : 1)) * args.width + column;
+    float* to = args.partial + (static_cast<int64_t>(begin / kChunk) * 2 + (continued ? 0 : 1)) * args.width + column;
     put_floats(to, sums, false);
   }
 #pragma unroll
@@ -221,8 +227,8 @@ struct RowChunks {
   }
 };
 
-/// Sums a row's partial sums with a block 32 columns wide, whose eight rows of threads each take every eighth chunk;
-/// `begin` and `step` are columns.
+/// Adds up the partial sums of one row. The block is 32 columns wide; each of its eight thread rows takes every eighth
+/// chunk. Starts at column `begin` and advances by `step`.
 template <class T>
 __device__ inline void join_chunks(const Scatter& args, int row, const RowChunks& chunks, int64_t begin, int64_t step,
                                    float (&fold)[kFinishRows][kWarp]) {
@@ -248,7 +254,8 @@ __device__ inline void join_chunks(const Scatter& args, int row, const RowChunks
   }
 }
 
-/// Handles rows without positions and rows whose positions span several chunks; blocks along y share a row's columns.
+/// Finishes the rows that scatter_kernel did not write: empty rows become zero, rows that span several chunks get the
+/// sum of their partial sums. Blocks with the same blockIdx.x share a row's columns.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kFinishRows) finish_kernel(const __grid_constant__ Scatter args) {
   __shared__ float fold[kFinishRows][kWarp];
@@ -266,8 +273,8 @@ __global__ void __launch_bounds__(kWarp* kFinishRows) finish_kernel(const __grid
   }
 }
 
-/// finish_kernel for many rows, most of which are empty or done: a warp takes a row, kWidth columns per lane; rows of
-/// many chunks are summed by the whole block.
+/// finish_kernel for tables with many rows, most of which are empty or finished. A warp takes a row, kWidth columns per
+/// lane. Rows that span many chunks are summed by the whole block.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kWarp* kFinishRows) finish_many_kernel(const __grid_constant__ Scatter args) {
   constexpr int kFew = 8;  // chunks that a warp sums by itself

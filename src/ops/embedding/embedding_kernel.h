@@ -4,7 +4,7 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments; `ids` is contiguous i64.
+/// Kernel arguments, shaped as in embedding(); `ids` is contiguous i64.
 struct EmbeddingForward {
   Tensor table;
   Tensor ids;

@@ -5,7 +5,7 @@
 
 namespace lamina::ops {
 
-/// The two layers of an ungated feed-forward network.
+/// The weights of an ungated feed-forward network (MLP): two linear layers.
 struct FeedForwardWeights {
   Tensor up;         ///< [d_ff, in], any floating type
   Tensor up_bias;    ///< [d_ff], or undefined
@@ -13,20 +13,19 @@ struct FeedForwardWeights {
   Tensor down_bias;  ///< [out], or undefined
 };
 
-/// What the tape keeps of the hidden activations h.
+/// Whether the hidden activations h are kept for backward.
 enum class HiddenActivations : uint8_t {
-  kept,        ///< backward reads h
-  recomputed,  ///< backward computes h from z: d_ff values less per row, for one more pass over them
+  kept,        ///< h is kept for backward
+  recomputed,  ///< backward computes h from z again: saves d_ff values per row, costs one more pass over them
 };
 
-/// y = linear(linear(x, up, up_bias, activation), down, down_bias)
+/// A feed-forward network as one operator: y = linear(linear(x, up, up_bias, activation), down, down_bias)
 ///   x  [..., in]    any floating type
 ///   y  [..., out]   dtype of x
-/// Both operators are recorded as one. With h the hidden activations, z the argument of the activation, and
-/// dz = (dy · down) · act'(z), backward is
+/// With h the hidden activations, z the argument of the activation, and dz = (dy · down) · act'(z), backward is
 ///   ddown = dyᵀ · h    ddown_bias = Σ_rows dy    dup = dzᵀ · x    dup_bias = Σ_rows dz    dx = dz · up
-/// On a GPU in bf16 and f16, gelu_tanh' is fused into the product that computes dz: dy · down is neither rounded nor
-/// written to memory.
+/// On a GPU in bf16 and f16, gelu_tanh' is fused into the GEMM that computes dz. So dy · down is neither rounded to 16
+/// bits nor written to memory.
 Tensor feed_forward(const Tensor& x, const FeedForwardWeights& weights, Activation activation,
                     HiddenActivations hidden = HiddenActivations::kept);
 

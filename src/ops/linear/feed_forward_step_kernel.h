@@ -5,25 +5,26 @@
 
 namespace lamina::ops {
 
-/// Wraps an output y as a single part; h is the value of the residual stream.
+/// Wraps an output y as a single part; h is the residual stream.
 SublayerOutput single_part(const Tensor& h, const Tensor& y);
 
-/// The residual stream as kernels of whole sublayers take it.
+/// The residual stream in the form that the kernels of whole sublayers take.
 struct ResidualInput {
   Tensor x;         ///< [width], f32
   Tensor residual;  ///< [n, width], contiguous f32, or undefined
   RowNorm norm;     ///< weight and bias contiguous f32, or undefined; no groups
   Tensor h;         ///< [width], written if there is a residual
-  bool weights_just_written =
-      false;  ///< the weights were just copied: wait for all previous kernels before reading them
+  /// The weights were just copied, so the kernel must wait for all previous kernels before it reads them.
+  bool weights_just_written = false;
 
-  /// The result for the x that was given: parts [n, width].
+  /// The result, given the caller's x and the parts [n, width] that the kernel computed.
   SublayerOutput finished(const Tensor& given, const Tensor& parts) const;
 };
-/// x is undefined if the kernels do not support the case: not one f32 row on a GPU, or gradients tracked.
+/// Converts the arguments for the kernels. The result's x is undefined if the kernels do not support the case, i.e. if
+/// it is not one f32 row on a GPU or gradients are tracked.
 ResidualInput step_stream(const Tensor& x, const Tensor& residual, const RowNorm& norm);
 
-/// Kernel arguments.
+/// Kernel arguments of feed_forward_step() and, if `gated`, gated_feed_forward_step().
 struct FeedForwardStep {
   ResidualInput stream;
   FeedForwardWeights weights;  ///< weights contiguous bf16; biases contiguous f32, or undefined
@@ -33,7 +34,7 @@ struct FeedForwardStep {
   GateOptions options;
 };
 namespace cuda {
-/// One launch that computes `parts` [n, width]. If the kernel does not support the case, `parts` stays undefined and
+/// Computes `parts` [n, width] in one launch. If the kernel does not support the case, `parts` stays undefined and
 /// nothing is written.
 void feed_forward_step(const FeedForwardStep& args, Tensor& parts);
 }  // namespace cuda

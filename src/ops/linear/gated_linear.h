@@ -5,13 +5,14 @@
 
 namespace lamina::ops {
 
-/// gated_activation(linear(x, weight, bias), gate, options): the first half of a gated feed-forward network.
+/// The first half of a gated feed-forward network such as SwiGLU: gated_activation(linear(x, weight, bias), gate,
+/// options).
 ///   x       [..., in]     any floating type
-///   weight  [2·n, in]     gate and up rows as gated_activation takes them: stacked halves, or interleaved
+///   weight  [2·n, in]     rows of gate and up in the order of gated_activation(): stacked halves, or interleaved
 ///   bias    [2·n]         or undefined
 ///   y       [..., n]      dtype of x
-/// Composed of these two operators. Without gradients, few rows on a GPU take one launch, and gate and up are not
-/// rounded in between.
+/// On a GPU, few rows without gradients take one launch that does not round gate and up in between. Otherwise the two
+/// operators run one after the other.
 Tensor gated_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Gate gate,
                     const GateOptions& options = {});
 

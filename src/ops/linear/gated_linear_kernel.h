@@ -4,7 +4,7 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments.
+/// Kernel arguments, for few rows on a GPU.
 struct GatedLinearForward {
   Tensor x;       ///< [rows, in], contiguous, at most kFewRows rows
   Tensor weight;  ///< [2·n, in], rows or columns contiguous
@@ -12,9 +12,9 @@ struct GatedLinearForward {
   Gate gate;
   GateOptions options;
   Tensor y;              ///< [rows, n]
-  bool settled = false;  ///< LinearWeight::settled
+  bool settled = false;  ///< see LinearWeight::settled
 };
-/// gated_linear() of checked arguments.
+/// gated_linear() with arguments that were already checked.
 Tensor run_gated_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Gate gate,
                         const GateOptions& options, bool settled);
 namespace cuda {

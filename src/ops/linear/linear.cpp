@@ -10,15 +10,15 @@
 namespace lamina::ops {
 namespace {
 
-/// Whether rows or columns are contiguous: products read both without a copy.
+/// True if rows or columns are contiguous. Products read both kinds without a copy.
 bool is_dense_matrix(const Tensor& weight) { return weight.strides()[1] == 1 || weight.strides()[0] == 1; }
 
 Work product_work(const Tensor& a, const Tensor& b, const Tensor& c, int64_t m, int64_t n, int64_t k) {
   return {2 * m * n * k, a.nbytes() + b.nbytes() + c.nbytes()};
 }
 
-/// The bias in the accumulation type, which the CPU and the few-rows GPU kernels take; other GPU products add it in the
-/// dtype of x.
+/// The bias in the dtype that the kernel expects. The CPU and the GPU kernels for few rows take the accumulation type;
+/// cuBLASLt adds it in the dtype of x.
 Tensor bias_for(const Tensor& x, const Tensor& bias) {
   const bool by_product = x.device().like() == DeviceKind::cuda && x.shape().rows() > kFewRows;
   const bool aligned = reinterpret_cast<uintptr_t>(bias.raw()) % 16 == 0;
@@ -26,7 +26,7 @@ Tensor bias_for(const Tensor& x, const Tensor& bias) {
   return as_accumulation(bias, x.dtype());
 }
 
-void play_backward(Backward& b, const Shape& x_shape, Activation activation) {
+void run_linear_backward(Backward& b, const Shape& x_shape, Activation activation) {
   LinearBackward back;
   back.x = b.saved(0);
   back.weight = b.saved(1);
@@ -74,7 +74,7 @@ Tensor gradient_of_activation(const Tensor& z, const Tensor& dy, Activation acti
   args.z = z;
   args.dy = dy;
   args.activation = activation;
-  // In the dtype that the products of the backward pass read.
+  // dz has the dtype in which the products of the backward pass read it.
   const bool narrow = dy.device().like() == DeviceKind::cuda || rounds_to_bf16(dy.device(), dy.dtype());
   args.dz = Tensor::empty(dy.shape(), narrow ? dy.dtype() : accumulation_type(z.dtype()), dy.device());
   args.dbias = dbias;
@@ -133,7 +133,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activat
   const LinearForward args = run_linear(x, weight, bias, activation, is_tracked({x, weight, bias}));
   Tensor y = args.y.reshape(linear_shape(x, weight));
   record("linear", {x, weight, bias}, {y}, {args.x, args.weight, args.z},
-         [shape = x.shape(), activation](Backward& b) { play_backward(b, shape, activation); });
+         [shape = x.shape(), activation](Backward& b) { run_linear_backward(b, shape, activation); });
   return y;
 }
 

@@ -5,17 +5,17 @@
 
 namespace lamina::ops {
 
-/// y = act(x · weightᵀ + bias)
+/// Linear layer with an optional fused activation: y = act(x · weightᵀ + bias)
 ///   x       [..., in]    any floating type
-///   weight  [out, in]    any floating type; f64 only together with x; may be the transpose of a matrix or a slice
+///   weight  [out, in]    any floating type; f64 only if x is f64; may be a slice or the transpose of a matrix
 ///   bias    [out]        any floating type, or undefined
 ///   y       [..., out]   dtype of x
-/// Accumulates in f32 (f64 for f64); bias and activation are fused into the product. With in = 0, y = act(bias).
+/// Accumulates in f32 (f64 for f64); bias and activation are fused into the GEMM. With in = 0, y = act(bias).
 ///
-/// Backward, with z the argument of act (saved in x's dtype if an activation is fused) and dz = dy · act'(z):
+/// Backward, with z = x · weightᵀ + bias (saved in x's dtype if there is an activation) and dz = dy · act'(z):
 ///   dx = dz · weight        dweight = dzᵀ · x        dbias = Σ_rows dz
-/// dweight and dbias are in the accumulation type; dweight is written straight into the gradient buffer if that has
-/// this type.
+/// dweight and dbias are in the accumulation type. If the gradient buffer has this type, dweight is written straight
+/// into it.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Activation activation = Activation::none);
 
 }  // namespace lamina::ops

@@ -1,5 +1,5 @@
-// Bias and activation are an epilogue of the product, applied to each finished block. Column sums of the gradient are
-// taken per range of rows, and the ranges are added in order.
+// Bias and activation are an epilogue of the GEMM, applied to each finished block. The column sums of the gradient
+// (dbias) are computed per range of rows, and the ranges are added in order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/linear/linear_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -15,9 +15,9 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// Writes y and, if defined, z of one block from the accumulators.
+/// Epilogue: writes y and, if defined, z of one block of sums.
 template <class T, class Function>
 void finish_block(const LinearForward& args, Function /*activation*/, Accumulate<T>* block, int64_t ld,
                   const GemmBlock& at) {
@@ -38,7 +38,7 @@ void finish_block(const LinearForward& args, Function /*activation*/, Accumulate
   }
 }
 
-/// A weight whose rows or columns are contiguous.
+/// A weight whose rows or columns are contiguous, as a GEMM operand.
 GemmOperand operand(const Tensor& weight, bool transpose) {
   const Shape& strides = weight.strides();
   if (strides[1] == 1) return {weight.raw(), weight.dtype(), strides[0], transpose};
@@ -74,7 +74,7 @@ void forward(const LinearForward& args) {
   });
 }
 
-/// dz, in type Z, of rows [begin, end) and their column sums.
+/// Computes dz, in type Z, of rows [begin, end), and adds them up by column in `sums`.
 template <class T, class Z, class Function>
 void backward_rows(const LinearActivationBackward& args, Function /*activation*/, int64_t begin, int64_t end,
                    Accumulate<T>* sums) {
@@ -100,7 +100,7 @@ void activation_backward(const LinearActivationBackward& args) {
   using A = Accumulate<T>;
   const int64_t rows = args.dy.dim(0);
   const int64_t out = args.dy.dim(1);
-  // At most 64 partial sums, whatever the batch.
+  // At most 64 partial sums, whatever the number of rows.
   const int64_t grain = std::max(rows_per_range(out), (rows + 63) / 64);
   const int64_t ranges = rows == 0 ? 0 : (rows + grain - 1) / grain;
   const bool sum = args.dbias.defined();

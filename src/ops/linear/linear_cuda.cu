@@ -1,10 +1,13 @@
-// Products by cuBLASLt, except for few rows (fused/few_rows_cuda.cu). The bias is fused into the product, and so is
-// gelu_tanh in bf16 and f16. Other activations take a separate pass over the result, and so does the gradient of an
-// activation, which also sums the columns for the bias. That kernel is bound by memory bandwidth: a block takes a strip
-// of columns and a range of rows, with as many ranges as make one wave of blocks; a thread has several rows in flight.
-// The ranges are added in order. Without an activation, reduce_middle sums the columns before the products: cuBLASLt's
-// fused bias gradient uses a kernel that takes twice as long. If the preceding layer ends with gelu_tanh and its z is
-// known, the product that computes dx computes dz of that layer.
+// GEMMs by cuBLASLt; fused/few_rows_cuda.cu handles few rows. The bias is fused into the GEMM, as is gelu_tanh in bf16
+// and f16. Other activations take a separate pass over the result.
+//
+// The gradient of an activation also takes a separate pass, which sums the columns for the bias gradient. It is
+// memory-bound: a block takes a strip of columns and a range of rows, with as many ranges as give one wave of blocks; a
+// thread has several rows in flight. The ranges are added in order. Without an activation, reduce_middle sums the
+// columns before the GEMMs, because cuBLASLt's fused bias gradient uses a kernel that takes twice as long.
+//
+// If the preceding layer ends with gelu_tanh and its z is known, the GEMM that computes dx also multiplies by
+// gelu_tanh'(z): the result is dz of that layer.
 
 #include "lamina/ops/activation/activation.cuh"
 #include "lamina/ops/activation/activation_kernel.h"
@@ -17,9 +20,9 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
-/// A matrix operand: its rows or its columns are contiguous.
+/// A matrix operand. Its rows or its columns are contiguous.
 struct Operand {
   const void* data;
   int64_t ld;
@@ -43,11 +46,11 @@ void set_b(Product& p, const Operand& b, bool transpose) {
   p.transpose_b = b.transposed != transpose;
 }
 
-constexpr int kLanes = 32;    // along the columns of a block, kWidth columns each
-constexpr int kRows = 8;      // of a block at a time
-constexpr int kRanges = 128;  // of rows, at most
+constexpr int kLanes = 32;    // threads along the columns of a block, kWidth columns each
+constexpr int kRows = 8;      // rows of a block at a time
+constexpr int kRanges = 128;  // maximum number of row ranges
 
-/// dz = dy · act'(z), and the column sums over a range of rows. Threads are laid out [kRows][kLanes].
+/// dz = dy · act'(z), and the column sums of dz over a range of rows. Threads are laid out as [kRows][kLanes].
 template <class T, int kWidth, class Function>
 __global__ void __launch_bounds__(kLanes* kRows, 4)
     activation_columns(int64_t rows, int64_t out, int64_t range, const T* z, const T* dy, T* dz, float* partial) {
@@ -110,7 +113,7 @@ void activation_backward_of(const LinearActivationBackward& args) {
     const int64_t tasks = (rows + 4 * kRows - 1) / (4 * kRows);
     const int64_t ranges = std::clamp<int64_t>(std::min(wave / strips, tasks), 1, kRanges);
     const int64_t range = (rows + ranges - 1) / ranges;
-    // Rounding up may leave the last ranges empty.
+    // Rounding up may leave the last ranges empty; leave those out.
     const int64_t used = (rows + range - 1) / range;
     partial = Tensor::empty({used, out}, DType::f32, device);
     const dim3 grid(static_cast<unsigned>(strips), static_cast<unsigned>(used));
@@ -134,7 +137,7 @@ void activation_backward_of(const LinearActivationBackward& args) {
   reduce_middle(ReduceMiddle{partial, 1, partial.dim(0), out, 1.0, args.dbias});
 }
 
-/// z = sums + bias and y = act(z).
+/// z = sums + bias and y = act(z); a thread per element.
 template <class T, class Function>
 __global__ void finish_rows(int64_t count, int64_t out, const float* sums, const float* bias, T* z, T* y) {
   const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
@@ -161,17 +164,18 @@ void finish(const LinearForward& args, const Tensor& sums) {
 
 void linear_by_gemm(const LinearForward& args) {
   const Device& device = args.x.device();
-  // cuBLASLt kernels for odd widths round a product before they add the bias, which may change a sign.
+  // cuBLASLt kernels for odd widths round the product before they add the bias. That may change the result's sign, so
+  // compute in f32 and add the bias afterwards.
   const bool wide = args.bias.defined() && args.y.dtype() != DType::f32 && args.y.dim(1) % 8 != 0;
   const bool fused = args.activation == Activation::gelu_tanh && args.y.dtype() != DType::f32 && !wide;
-  const bool apart = args.activation != Activation::none && !fused;
+  const bool separate_activation = args.activation != Activation::none && !fused;
   const auto finish_from = [&](const Tensor& sums) {
     visit_floating("linear", args.y.dtype(), [&](auto tag) { finish<typename decltype(tag)::type>(args, sums); });
   };
   if (args.x.dim(1) == 0) return finish_from(Tensor());
-  const Tensor target = wide                        ? Tensor::empty(args.y.shape(), DType::f32, device)
-                        : apart && args.z.defined() ? args.z
-                                                    : args.y;
+  const Tensor target = wide                                      ? Tensor::empty(args.y.shape(), DType::f32, device)
+                        : separate_activation && args.z.defined() ? args.z
+                                                                  : args.y;
   const Tensor weight = args.weight.to(args.x.dtype());
   const Tensor bias = args.bias.defined() && !wide ? args.bias.to(args.y.dtype()) : Tensor();
   Product p;
@@ -189,7 +193,7 @@ void linear_by_gemm(const LinearForward& args) {
   p.pre_activation = fused && args.z.defined() ? args.z.raw() : nullptr;
   product(device, p);
   if (wide) return finish_from(target);
-  if (apart) activation_forward(target, args.activation, args.y);
+  if (separate_activation) activation_forward(target, args.activation, args.y);
 }
 
 void linear_activation_backward(const LinearActivationBackward& args) {
@@ -208,7 +212,7 @@ void linear_activation_backward(const LinearActivationBackward& args) {
 
 namespace {
 
-/// dx · gelu_tanh'(z), fused into the product if the library has a kernel for it.
+/// Computes dx · gelu_tanh'(z). Fused into the GEMM if cuBLASLt has a kernel for it.
 void input_gradient(const Device& device, Product p, const LinearBackward& args) {
   if (p.type != DType::f32 && p.n % 8 == 0) {
     p.gelu_tanh_of = args.z.raw();

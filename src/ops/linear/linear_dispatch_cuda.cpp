@@ -1,7 +1,7 @@
-// The dispatch tables of products on CUDA. The first row that supports a call runs; the comment on a row says why it
-// has this place. ForcedKernel (ops/kernel_dispatch.h) forces a row. Sublayer steps (attention_sublayer_step,
-// feed_forward_step) try their one launch first, because it saves launches and the round trip of activations through
-// memory.
+// The dispatch tables of matrix products on CUDA. The first row that supports a call and is preferred for it runs; the
+// comment on a row says what it is for. ForcedKernel (ops/kernel_dispatch.h) forces a row. Sublayer steps
+// (attention_sublayer_step, feed_forward_step) have no table here: they first try a single launch, which avoids further
+// launches and the round trip of activations through memory.
 #include "lamina/ops/activation/gated_activation_kernel.h"
 #include "lamina/ops/kernel_dispatch.h"
 #include "lamina/ops/linear/fused/few_rows_cuda.h"
@@ -17,7 +17,7 @@ bool always(Call& /*call*/) {
   return true;
 }
 
-/// A product without a norm, as linear_row_stream takes it.
+/// The arguments of a product without a norm, for linear_row_stream.
 template <class Forward>
 NormLinearForward without_norm(const Forward& args) {
   NormLinearForward product;
@@ -29,19 +29,19 @@ NormLinearForward without_norm(const Forward& args) {
 }
 
 const KernelRow<const LinearForward> kLinearTable[] = {
-    // Up to eight f32 rows: reads the weight at the speed of memory, and overlaps the previous kernel.
+    // Up to eight f32 rows: reads the weight at memory bandwidth and overlaps with the previous kernel.
     {"row_stream", always, always,
      [](const LinearForward& args) {
        NormLinearForward product = without_norm(args);
        product.activation = args.activation;
        return linear_row_stream({product, args.z, false});
      }},
-    // 2 to 48 16-bit rows: streams the weight by TMA. Preferred for large weights if the slabs are one wave of blocks,
-    // or many waves of at most eight rows; docs/explanation/gpu-kernels.md has the times.
+    // 2 to 48 16-bit rows: streams the weight by TMA. Preferred for large weights if the slabs form one wave of blocks,
+    // or if there are many waves and at most eight rows. docs/explanation/gpu-kernels.md has the measurements.
     {"weight_slabs", always, [](const LinearForward& args) { return prefers_weight_slabs(args); }, linear_weight_slabs},
-    // Up to eight rows of every type, and GPUs without programmatic dependent launch.
+    // Up to eight rows of every type, also on GPUs without programmatic dependent launch.
     {"few_rows", always, always, linear_few_rows},
-    // Every case.
+    // Supports every call.
     {"cublaslt", always, always,
      [](const LinearForward& args) {
        linear_by_gemm(args);
@@ -58,7 +58,7 @@ const KernelRow<const GatedLinearForward> kGatedTable[] = {
        product.options = args.options;
        return linear_row_stream({product, {}, false});
      }},
-    // 2 to 8 16-bit rows: the same, for large weights.
+    // 2 to 8 16-bit rows: streams large weights by TMA.
     {"weight_slabs", always, [](const GatedLinearForward& args) { return prefers_weight_slabs(args); },
      gated_linear_weight_slabs},
     {"few_rows", always, always, gated_linear_few_rows},
@@ -81,7 +81,7 @@ const KernelRow<NormCall> kNormTable[] = {
        return call.done = linear_row_stream({call.args, {}, true});
      }},
     {"few_rows", always, always, [](NormCall& call) { return call.done = norm_linear_few_rows(call.args); }},
-    // Long rows: every block would normalise them again. The caller composes norm and product.
+    // Long rows: if every block normalized them, that would cost too much. The caller runs norm and product separately.
     {"composed", always, always, [](NormCall& /*call*/) { return true; }},
 };
 
@@ -90,25 +90,24 @@ bool streams(const QuantizedLinear& args) { return quantized_weight_stream({.pro
 const KernelRow<const QuantizedLinear> kQuantizedTable[] = {
     // Up to eight rows on compute capability 9.0: copies weights to shared memory before the previous kernel ends.
     {"weight_stream", always, always, streams},
-    // Up to eight rows of any width: bound by reading the weight; rounds x in the same launch.
+    // Up to eight rows of any width: limited by reading the weight; quantizes x in the same launch.
     {"few_rows", [](const QuantizedLinear& args) { return args.x.dim(0) <= kFewRows; }, always,
      [](const QuantizedLinear& args) {
        quantized_few_rows(args);
        return true;
      }},
-    // Up to 48 16-bit rows on compute capability 9.0: streams the weight and x to shared memory.
+    // Up to 48 16-bit rows on compute capability 9.0: streams the weight and x through shared memory.
     {"slabs", always, [](const QuantizedLinear& args) { return args.x.dim(0) > kFewRows; }, quantized_slabs},
     // Up to 256 16-bit rows by wgmma.
     {"cluster_tiles", always, [](const QuantizedLinear& args) { return args.x.dim(0) > kFewRows; }, quantized_cluster},
     // Up to 64 16-bit rows on other GPUs: the warps of a block split the columns, so that small weights still occupy
-    // all
-    // SMs. The kernels from slabs to dequantized use x as it is, without a launch that quantizes it.
+    // all SMs. The kernels from "slabs" to "dequantized" use x as it is, without a launch that quantizes it.
     {"column_split", always, [](const QuantizedLinear& args) { return args.x.dim(0) > kFewRows; },
      quantized_column_split},
-    // More 16-bit rows: unpacks the weight once, for cuBLASLt.
+    // More 16-bit rows: unpacks the weight once and calls cuBLASLt.
     {"dequantized", always, [](const QuantizedLinear& args) { return args.x.dim(0) > kFewRows; },
      quantized_dequantized},
-    // Every case: quantizes x first, then multiplies 8-bit numbers on tensor cores.
+    // Supports every call: quantizes x first, then multiplies 8-bit integers on tensor cores.
     {"mma", always, always,
      [](const QuantizedLinear& args) {
        quantized_linear_by_mma(args);
@@ -117,7 +116,7 @@ const KernelRow<const QuantizedLinear> kQuantizedTable[] = {
 };
 
 const KernelRow<const QuantizedGatedLinear> kQuantizedGatedTable[] = {
-    // For the same reasons as above.
+    // As in kQuantizedTable.
     {"weight_stream", always, always,
      [](const QuantizedGatedLinear& args) {
        return quantized_weight_stream(
@@ -138,7 +137,7 @@ const KernelRow<QuantizedNormCall> kQuantizedNormTable[] = {
     // One launch for residual, norm and product.
     {"weight_stream", always, always,
      [](QuantizedNormCall& call) { return call.done = quantized_weight_stream(call.args); }},
-    // A layer norm, or many rows: the caller composes norm and product.
+    // A layer norm, or many rows: the caller runs norm and product separately.
     {"composed", always, always, [](QuantizedNormCall& /*call*/) { return true; }},
 };
 

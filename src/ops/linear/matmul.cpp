@@ -9,7 +9,7 @@
 namespace lamina::ops {
 namespace {
 
-/// Which matrix of b each batch of a uses.
+/// Maps a batch of a to the matrix of b that it uses.
 BatchIndex shared_index(const Tensor& a, const Tensor& b) {
   const int leading = a.rank() - 2;
   const int missing = a.rank() - b.rank();
@@ -31,7 +31,7 @@ Work product_work(const BatchedProduct& p) {
   return {2 * p.batch * p.m * p.n * p.k, p.a.nbytes() + p.b.nbytes() + p.c.nbytes()};
 }
 
-/// da in the layout of a: alpha · dc · op(b)ᵀ, or its transpose.
+/// The gradient of a, in a's layout: alpha · dc · op(b)ᵀ, transposed if a was.
 Tensor gradient_of_a(const BatchedProduct& forward, const Tensor& dc, const Shape& shape) {
   BatchedProduct p;
   p.batch = forward.batch;
@@ -51,7 +51,8 @@ Tensor gradient_of_a(const BatchedProduct& forward, const Tensor& dc, const Shap
   return p.c;
 }
 
-/// db in the layout of b: alpha · op(a)ᵀ · dc, or its transpose, summed over the batches that share a matrix.
+/// The gradient of b, in b's layout: alpha · op(a)ᵀ · dc, transposed if b was, summed over the batches that share a
+/// matrix.
 Tensor gradient_of_b(const BatchedProduct& forward, const Tensor& dc, const Shape& shape) {
   BatchedProduct p;
   p.batch = forward.batch;
@@ -165,7 +166,7 @@ void batched_product(const BatchedProduct& args) {
     if (!args.c_index.is_shared()) Tensor(args.c).fill_(0.0);
     return;
   }
-  constexpr int64_t kSmall = 1 << 22;  // multiplications; smaller matrices use one thread each
+  constexpr int64_t kSmall = 1 << 22;  // multiplications; smaller matrices take one thread each
   const Threads& threads = args.c.device().threads();
   const auto one = [&](int64_t batch) {
     args.c.dtype() == DType::f64 ? multiply<double>(threads, args, batch) : multiply<float>(threads, args, batch);

@@ -4,12 +4,12 @@
 
 namespace lamina::ops {
 
-/// Maps a batch to the matrix it uses when several batches share one. By default each batch has its own matrix.
-/// Computed per call: a stored list would need memory for every batch, also on `meta` and for empty matrices.
+/// Maps a batch to its matrix, if several batches share one. By default each batch has its own. The index is computed
+/// per call, because a stored list would need memory for every batch, even on `meta` and for empty matrices.
 class BatchIndex {
  public:
   BatchIndex() = default;
-  /// `shared` has the rank of `batches`; each extent is 1 or equal to that of `batches`.
+  /// `shared` has the rank of `batches`; each of its extents is 1 or that of `batches`.
   BatchIndex(const Shape& batches, const Shape& shared);
 
   bool is_shared() const { return is_shared_; }
@@ -21,7 +21,8 @@ class BatchIndex {
   bool is_shared_ = false;
 };
 
-/// `batch` products c_i (+)= alpha · op(a_i) · op(b_j), all contiguous. Batches with the same c are added in order.
+/// Kernel arguments: `batch` products c_i = alpha · op(a_i) · op(b_j), all contiguous. Products with the same c are
+/// added in order.
 struct BatchedProduct {
   Tensor a;
   Tensor b;

@@ -6,20 +6,20 @@
 
 namespace lamina::ops {
 
-/// A norm over the last dimension, with the parameters of rms_norm or layer_norm.
+/// A norm over the last dimension, with the parameters of rms_norm() or layer_norm().
 struct RowNorm {
   /// Which norm.
   enum class Kind : uint8_t { rms, layer };
   Kind kind = Kind::rms;   ///< which norm
   Tensor weight;           ///< [width], or undefined
   Tensor bias;             ///< [width], or undefined; layer norm only
-  RmsNormOptions options;  ///< a layer norm uses only eps
+  RmsNormOptions options;  ///< layer norm uses only eps
 };
 
-/// Sums the parts [n, ..., in] of a residual for x [..., in]; a residual of x's rank is returned as it is.
+/// Sums a residual given as parts [n, ..., in], for x [..., in]. A residual with x's rank is returned as it is.
 Tensor sum_of_parts(const Tensor& residual, const Tensor& x);
 
-/// h = x + residual, which may be in parts, and norm(h). Without a residual h is x.
+/// Returns h = x + residual and norm(h). The residual may be in parts; if it is undefined, h is x.
 ResidualNorm residual_norm(const Tensor& x, const Tensor& residual, const RowNorm& norm);
 
 /// Result of norm_linear() and norm_gated_linear().
@@ -28,12 +28,12 @@ struct NormLinear {
   Tensor y;  ///< the projection of the norm of h
 };
 
-/// h = x + residual, y = project(norm(h), weight, bias, activation): the start of a pre-norm sublayer.
+/// The start of a pre-norm sublayer: h = x + residual, y = project(norm(h), weight, bias, activation).
 ///   x            [..., in]    any floating type
-///   residual     [..., in] of x's dtype, or [n, ..., in]: n partial outputs to be summed; may be undefined
-///   weight, bias, y           as in linear or, for a quantized weight, quantized_linear
-/// Composed of these operators. Without gradients, few short rows on a GPU take one launch; the normalised value is
-/// rounded to x's dtype there, too.
+///   residual     x's shape and dtype; or [n, ..., in], n parts that are summed; or undefined
+///   weight, bias, y           as in linear() or, for a quantized weight, quantized_linear()
+/// On a GPU, few short rows without gradients take one launch. Otherwise these operators run one after the other. In
+/// both cases the normalized value is rounded to x's dtype.
 NormLinear norm_linear(const Tensor& x, const Tensor& residual, const RowNorm& norm, const LinearWeight& weight,
                        const Tensor& bias = {}, Activation activation = Activation::none);
 

@@ -5,18 +5,18 @@
 
 namespace lamina::ops {
 
-/// Throws an Error naming `op` if norm_linear does not support the norm or the residual.
+/// Throws an Error that names `op` if norm_linear() does not support the norm or the residual.
 void check_row_norm(const char* op, const Tensor& x, const Tensor& residual, const RowNorm& norm);
 
-/// Throws an Error naming `op` if the weight, plain or quantized, does not fit x and the bias.
+/// Throws an Error that names `op` if the weight, plain or quantized, does not fit x and the bias.
 void check_projection(const char* op, const Tensor& x, const LinearWeight& weight, const Tensor& bias);
 
-/// Kernel arguments.
+/// Kernel arguments, for few rows on a GPU.
 struct NormLinearForward {
   Tensor x;         ///< [rows, in], contiguous, at most kFewRows rows
   Tensor residual;  ///< [n, rows, in], contiguous, or undefined
   RowNorm norm;     ///< weight and bias contiguous, accumulation type, or undefined; no groups
-  Tensor weight;    ///< [out, in], for gated units [2·out, in]
+  Tensor weight;    ///< [out, in]; for gated units [2·out, in]
   Tensor bias;      ///< accumulation type, or undefined
   Activation activation = Activation::none;
   bool gated = false;
@@ -26,7 +26,7 @@ struct NormLinearForward {
   Tensor y;  ///< [rows, out]
 };
 namespace cuda {
-/// One launch for few rows. Leaves `done` false and writes nothing if no kernel supports the case.
+/// Computes few rows in one launch. If no kernel supports the case, sets `done` to false and writes nothing.
 void norm_linear_forward(const NormLinearForward& args, bool& done);
 }  // namespace cuda
 

@@ -1,5 +1,5 @@
-// Cross entropy of rows whose classes are divided over ranks: a block per row finds the sums of this rank's classes;
-// the ranks exchange three numbers per row; a second launch computes the loss and, in place, the gradients.
+// Cross entropy of rows whose classes are divided over ranks. First a block per row sums this rank's classes. Then the
+// ranks exchange three numbers per row. A second kernel computes the loss and, in place, the gradients.
 #include "lamina/comm/communicator.h"
 #include "lamina/ops/loss/class_shard.cuh"
 #include "lamina/tensor/cuda/kernel.cuh"
@@ -13,9 +13,9 @@ constexpr int kThreads = 256;
 
 struct ShardRows {
   const int64_t* targets;  // [rows]
-  const float* bias;       // of this rank's classes, or null
+  const float* bias;       // of this rank's classes, or null (none)
   const float* share;
-  const float* grad;  // null: 1
+  const float* grad;  // gradient of the result, or null (1)
   float* losses;      // [rows]
   int64_t rows, classes, stride;
   int64_t first_class, all_classes;
@@ -31,7 +31,7 @@ struct ShardRows {
   }
 };
 
-/// own [3, rows]: log Σ exp(u), Σ u, and u of the target (0 if another rank has it).
+/// Writes own [3, rows]: log Σ exp(u) over this rank's classes, Σ u, and u of the target (0 if another rank has it).
 template <class T>
 __global__ void __launch_bounds__(kThreads) shard_sums_kernel(ShardRows args, const T* logits, float* own) {
   __shared__ float scratch[32];
@@ -58,7 +58,8 @@ __global__ void __launch_bounds__(kThreads) shard_sums_kernel(ShardRows args, co
   own[2 * args.rows + row] = label >= 0 && label < args.classes ? args.transformed(to_float(from[label]), label) : 0.0F;
 }
 
-/// all [ranks, 3, rows]. Every rank adds in rank order, so all get the same bits.
+/// Computes losses and gradients from `all` [ranks, 3, rows], the sums of every rank. Every rank adds in rank order, so
+/// all ranks get bit-identical losses.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     shard_rows_kernel(ShardRows args, const float* all, T* logits, bool gradients) {

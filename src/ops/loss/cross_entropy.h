@@ -9,25 +9,25 @@ class Communicator;
 
 namespace lamina::ops {
 
-/// How the losses of all positions become the result: their mean, their sum, or each.
+/// How the losses of all positions are combined: their mean, their sum, or none (one loss per position).
 enum class Reduction : uint8_t { mean, sum, none };
 
 /// Options of cross_entropy() and linear_cross_entropy().
 struct CrossEntropyOptions {
-  /// Positions with this target are ignored: no loss, no gradient, not part of the mean.
+  /// Positions with this target are ignored: they have no loss and no gradient and do not count in the mean.
   int64_t ignore_index = kIgnoreIndex;
-  /// ε: the part of the target's probability spread evenly over all classes.
+  /// ε: this part of the target's probability is spread evenly over all classes.
   double label_smoothing = 0.0;
-  /// Weight of (log Σ exp u)², which keeps the logits from drifting (PaLM, arXiv:2204.02311).
+  /// Weight of the penalty (log Σ exp u)², which keeps the logits from drifting (PaLM, arXiv:2204.02311).
   double z_loss = 0.0;
-  /// c in c·tanh(z/c); 0 means none.
+  /// c in u = c·tanh(z/c), which bounds the logits z; 0: none.
   double soft_cap = 0.0;
   /// Multiplies the logits before anything else.
   double logit_scale = 1.0;
-  Reduction reduction = Reduction::mean;  ///< how positions are combined
+  Reduction reduction = Reduction::mean;  ///< how the losses of all positions are combined
 };
 
-/// Per position, with u = soft_cap(logit_scale · logits), V classes and lse = log Σ exp u:
+/// Cross entropy loss. Per position, with u = soft_cap(logit_scale · logits), V classes and lse = log Σ exp u:
 ///   loss = lse − (1−ε)·u[target] − ε·mean(u) + z_loss·lse²
 ///   logits   [..., V]   any floating type
 ///   targets  [...]      i64, in [0, V) or ignore_index; anything else is an error
@@ -38,17 +38,17 @@ struct CrossEntropyOptions {
 /// dlogits = du · (1 − (u/soft_cap)²) · logit_scale, times the incoming gradient and the mean's 1/count.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEntropyOptions& options = {});
 
-/// Classes that a rank holds if several ranks divide them, in rank order.
+/// The classes that this rank holds if several ranks divide the vocabulary (tensor parallel), in rank order.
 struct ClassShard {
   comm::Communicator* ranks = nullptr;  ///< null: this rank holds all classes
   int64_t first = 0;                    ///< number of the first class held here
-  int64_t classes = 0;                  ///< of all ranks
+  int64_t classes = 0;                  ///< number of classes of all ranks together
 };
 
-/// cross_entropy(x · weightᵀ + bias, targets) without materializing all logits. Rows are processed in chunks of less
-/// than an eighth, at most 480 (on a GPU 8192). If a tape records, the gradients are computed together with the loss,
-/// so that the logits are computed once; backward only scales them by the incoming gradient. Reduction::none recomputes
-/// the logits in backward instead, because its incoming gradient differs per position.
+/// cross_entropy(x · weightᵀ + bias, targets) without storing all logits at once. Rows are processed in chunks: on a
+/// CPU about an eighth of them (48 to 480), on a GPU up to 8192. If a tape records, the gradients are computed together
+/// with the loss, so each logit is computed once; backward only scales them by the incoming gradient. Reduction::none
+/// recomputes the logits in backward, because its incoming gradient differs per position.
 ///   x        [..., d]   any floating type
 ///   weight   [V, d]     any floating type; f64 only together with x
 ///   targets  [...]      i64
@@ -58,10 +58,10 @@ struct ClassShard {
 /// also stores the logits in it. A GPU stores them and their gradients in x's dtype, so a bf16 logit has a relative
 /// error of up to 1/512.
 ///
-/// With `shard` (not Reduction::none) weight and bias are this rank's classes, V is shard.classes, and all
-/// ranks call it with the same x and targets. Per chunk of rows they exchange log Σ exp u, Σ u and u[target] of their
-/// classes, so every rank gets the same loss. dweight and dbias are complete; dx is this rank's share of the sum over
-/// ranks (see ops::share_with_ranks).
+/// With `shard` (not supported for Reduction::none), weight and bias hold this rank's classes and V is shard.classes.
+/// All ranks call this with the same x and targets. Per chunk of rows they exchange log Σ exp u, Σ u and u[target] of
+/// their classes, so every rank gets the same loss. dweight and dbias are complete; dx is this rank's part of a sum
+/// over ranks (see ops::share_with_ranks).
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const CrossEntropyOptions& options = {}, const Tensor& bias = {},
                             const ClassShard& shard = {});

@@ -6,8 +6,9 @@
 
 namespace lamina::ops {
 
+/// Throws an Error that names `op` if an option is out of range.
 void check_cross_entropy_options(const char* op, const CrossEntropyOptions& options);
-/// targets is i64 and has the leading dimensions of `rows_of`.
+/// Checks that targets is i64 and has the leading dimensions of `rows_of`, the logits or x.
 void check_targets(const char* op, const Tensor& targets, const Tensor& rows_of);
 
 /// Number of targets that are not ignored. Throws if one is neither a class nor ignore_index.

@@ -1,4 +1,4 @@
-// Rows are distributed over the threads; a row's logits are converted into a buffer that stays in cache.
+// Rows are divided among the threads. A row's logits are converted into a buffer that stays in cache for all passes.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/loss/cross_entropy_cpu.cpp"
 #include <hwy/foreach_target.h>

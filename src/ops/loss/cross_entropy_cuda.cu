@@ -1,7 +1,9 @@
-// Handles rows that cross_entropy_held_cuda.cu does not: losses without gradients or gradients with known lse (the
-// logits are read once anyway), and rows above two megabytes. A block takes one row in packs. Each thread has its own
-// maximum and sum of exponentials, rescaled only when a batch of packs raises the maximum. Rows may be unaligned (a
-// vocabulary of 50,257): elements before the first and after the last whole pack are processed one by one.
+// Cross entropy of rows that cross_entropy_held_cuda.cu does not handle: losses without gradients, gradients with known
+// lse (both read the logits only once anyway), and rows above two megabytes.
+//
+// A block takes one row, read in packs of 16 bytes. Each thread keeps its own maximum and sum of exponentials (online
+// softmax) and rescales them only when a batch of packs raises the maximum. Rows may be unaligned (a vocabulary of
+// 50,257): elements before the first and after the last whole pack are processed one by one.
 #include "lamina/ops/loss/cross_entropy_device.cuh"
 #include "lamina/ops/loss/cross_entropy_kernel.h"
 
@@ -15,7 +17,8 @@ constexpr int kRowThreads = 256;
 constexpr int kCountThreads = 1024;
 constexpr int kInFlight = 4;  // packs per thread in flight
 
-/// A row split into leading single elements, whole packs and trailing single elements. Unpacked: all single.
+/// A row split into leading single elements, aligned whole packs, and trailing single elements. If not `packed`, all
+/// elements are single.
 template <class T>
 struct Cut {
   int64_t head, packs, n;
@@ -25,15 +28,15 @@ struct Cut {
     head = packed ? min((kSize - past) % kSize, count) : count;
     packs = (count - head) / kSize;
   }
-  /// Calls one(i) for every single element of this thread.
+  /// Calls one(i) for every single element that this thread handles.
   template <class F>
   __device__ void singles(const F& one) const {
     const int64_t tail = head + packs * Pack<T>::kSize;
     for (int64_t i = threadIdx.x; i < head; i += blockDim.x) one(i);
     for (int64_t i = tail + threadIdx.x; i < n; i += blockDim.x) one(i);
   }
-  /// Calls batch(base, held) for kInFlight packs of this thread at a time, spaced blockDim.x apart, all loaded before
-  /// the first is used. Packs with index `packs` or above do not exist.
+  /// Calls batch(base, held) for kInFlight packs of this thread at a time: packs base, base + blockDim.x, …. All are
+  /// loaded before the first is used. Those with an index ≥ `packs` do not exist and are not loaded.
   template <class F>
   __device__ void batches(const T* row, const F& batch) const {
     for (int64_t base = threadIdx.x; base < packs; base += kInFlight * blockDim.x) {
@@ -95,8 +98,9 @@ __device__ void write_zeros(T* out, const Cut<T>& cut) {
   }
 }
 
-/// dlogits null: only losses; losses null: lse is given. dlogits may alias logits, because each thread writes only what
-/// it has read. packed: packs of logits and dlogits are aligned alike.
+/// A block per row. dlogits null: computes only losses. losses null: lse is given, and only gradients are computed.
+/// dlogits may alias logits, because each thread writes only what it has read. packed: rows of logits and dlogits have
+/// the same offset from a 16-byte boundary.
 template <class T, bool kPlain>
 __global__ void __launch_bounds__(kRowThreads, 3)
     row_per_block(const T* logits, T* dlogits, const __grid_constant__ Rows args, bool packed) {
@@ -125,7 +129,7 @@ __global__ void __launch_bounds__(kRowThreads, 3)
   }
 }
 
-/// Number of targets that are not ignored, in every thread of the single block.
+/// Number of targets that are not ignored, returned in every thread. For a grid of one block.
 __device__ int64_t count_targets(const int64_t* targets, int64_t rows, int64_t classes, int64_t ignore_index) {
   __shared__ int total;
   int mine = 0;
@@ -135,7 +139,7 @@ __device__ int64_t count_targets(const int64_t* targets, int64_t rows, int64_t c
   }
   if (threadIdx.x == 0) total = 0;
   __syncthreads();
-  atomicAdd(&total, mine);  // integers: the result does not depend on the order
+  atomicAdd(&total, mine);  // integer sums do not depend on the order of the atomics
   __syncthreads();
   return total;
 }

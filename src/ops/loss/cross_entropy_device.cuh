@@ -1,9 +1,9 @@
 #pragma once
 
-// Shared by the cross entropy kernels: the transform of a logit, the sums over a row, its loss and its gradient.
+// Shared by the cross entropy kernels: the transform of a logit, the sums over a row, and the row's loss and gradient.
 //
-// If a logit is only scaled (kPlain), its term is 2^(k·x − k·maximum) with k = scale · log2(e): one FMA and one ex2.
-// k·maximum is rounded; the logarithm of the sum corrects for that.
+// If logits are only scaled (kPlain), exp(u − max u) is computed as 2^(k·x − k·maximum) with logit x and k = scale ·
+// log2(e): one FMA and one ex2 instruction. k·maximum is rounded; the logarithm of the sum corrects for that.
 
 #include <type_traits>
 
@@ -29,7 +29,7 @@ struct Rows {
   bool grad_per_row;
   FaultSlot* faults;
 
-  /// Logits are only scaled, by a positive factor, so the largest logit has the largest probability.
+  /// True if logits are only multiplied by a positive factor. Then the largest logit also has the largest probability.
   bool plain() const { return bias == nullptr && cap == 0.0F && smoothing == 0.0F && scale > 0.0F; }
 };
 
@@ -40,7 +40,8 @@ __device__ inline float transformed(const Rows& args, float logit, int64_t i) {
   return args.cap == 0.0F ? u : args.cap * tanhf(u / args.cap);
 }
 
-/// The row's target, or −1 if the row is ignored; thread `first` then writes a loss of zero.
+/// The row's target, or −1 if the row is ignored or its target is invalid; the thread with `first` then writes a loss
+/// of zero.
 __device__ inline int64_t target_of(const Rows& args, int64_t index, bool first) {
   const int64_t target = args.targets[index];
   if (target != args.ignore_index && target >= 0 && target < args.classes) return target;
@@ -52,8 +53,8 @@ __device__ inline int64_t target_of(const Rows& args, int64_t index, bool first)
   return -1;
 }
 
-/// Running sums of a thread, a block or a row: the maximum x (the logit if kPlain, else u), the sum of exponentials
-/// relative to it and, with label smoothing, Σ u. −inf adds nothing; NaN propagates.
+/// Running sums of a thread, a block or a row: the maximum of x (the logit if kPlain, else u), the sum of exponentials
+/// relative to that maximum and, with label smoothing, Σ u. An x of −inf adds nothing; NaN propagates.
 template <bool kPlain>
 struct RowSums {
   float most = -INFINITY;
@@ -65,13 +66,14 @@ struct RowSums {
     return transformed(args, logit, i);
   }
   static __device__ float unit(const Rows& args) { return kPlain ? args.scale * kLog2E : 1.0F; }
-  /// The exponent offset. Never contracted into an FMA: each use must see the same rounding.
+  /// The subtrahend in the exponent. An explicit multiplication that the compiler must not contract into an FMA,
+  /// because every use must round it in the same way.
   static __device__ float base(float row_max, float k) { return kPlain ? __fmul_rn(row_max, k) : row_max; }
   static __device__ float power(float x, float k, float base) {
     return kPlain ? fast_exp2(fmaf(x, k, -base)) : expf(x - base);
   }
 
-  /// Adds x of kCount elements; missing ones are −inf.
+  /// Adds kCount values of x. Missing ones are passed as −inf.
   template <int kCount>
   __device__ void take(const float (&x)[kCount], float k) {
     float top = most;
@@ -85,7 +87,8 @@ struct RowSums {
 #pragma unroll
     for (int j = 0; j < kCount; ++j) sum += power(x[j], k, from);
   }
-  /// Adds packs, sixteen elements at a time; first(n) is pack n's first element, negative if none.
+  /// Adds packs, sixteen elements at a time. first(n) returns the index of pack n's first element, or a negative number
+  /// if the pack does not exist.
   template <class T, int kCount, class First>
   __device__ void take_packs(const Rows& args, const Pack<T> (&packs)[kCount], const First& first, float k) {
     constexpr int kSize = Pack<T>::kSize;
@@ -104,13 +107,13 @@ struct RowSums {
       take(x, k);
     }
   }
-  /// The sum relative to another maximum, which must not be smaller.
+  /// The sum relative to `row_max` instead of `most`; row_max must not be smaller.
   __device__ float sum_relative_to(float row_max, float k) const {
     if (sum == 0.0F) return 0.0F;
     const float step = base(most, k) - base(row_max, k);
     return sum * (kPlain ? fast_exp2(step) : expf(step));
   }
-  /// The sums of the whole block, in every thread.
+  /// The sums of the whole block, returned in every thread.
   __device__ RowSums of_block(const Rows& args, float k, float* scratch) const {
     RowSums all;
     all.most = block_max(most, scratch);
@@ -135,7 +138,7 @@ __device__ inline void put_loss(const Rows& args, int64_t index, const RowSums<k
   if (args.lse != nullptr) args.lse[index] = lse;
 }
 
-/// Gradients of a row's logits, one stretch at a time.
+/// Computes the gradients of a row's logits, a few neighbouring elements at a time.
 template <bool kPlain, class T>
 struct RowGradient {
   static constexpr bool kShort = kPlain && !std::is_same_v<T, float>;
@@ -199,7 +202,8 @@ __device__ inline Pack<T> zeros() {
   return pack;
 }
 
-/// Losses and gradients of rows that fit into warps or clusters; returns false if they do not.
+/// Computes losses and gradients of rows that fit on chip (in the registers of a warp or the shared memory of a
+/// cluster); returns false, without doing anything, if they do not fit. Defined in cross_entropy_held_cuda.cu.
 template <class T>
 bool run_on_chip_rows(const Device& device, const T* logits, T* dlogits, const Rows& rows);
 

@@ -4,10 +4,10 @@
 
 namespace lamina::ops {
 
-/// Rows of logits that a GPU holds at a time: large, to fill the GPU and to update dweight rarely.
+/// Rows per chunk of linear_cross_entropy on a GPU: many, to fill the GPU and to update dweight rarely.
 inline constexpr int64_t kLossRowsOnGpu = 8192;
 
-/// Loss of every row and, if `loss` is defined, their sum or mean.
+/// Kernel arguments: computes the loss of every row and, if `loss` is defined, their sum or mean.
 struct CrossEntropyForward {
   Tensor logits;   ///< [rows, V]
   Tensor targets;  ///< [rows]
@@ -16,6 +16,7 @@ struct CrossEntropyForward {
   Tensor lse;     ///< [rows], accumulation type
   Tensor loss;    ///< scalar, or undefined for Reduction::none
 };
+/// Kernel arguments; lse is the output of forward.
 struct CrossEntropyBackward {
   Tensor logits;
   Tensor targets;
@@ -24,7 +25,7 @@ struct CrossEntropyBackward {
   Tensor grad;  ///< gradient of the result: scalar, or [rows] for Reduction::none
   Tensor dlogits;
 };
-/// Losses and gradients of linear_cross_entropy; undefined gradients are not computed.
+/// Kernel arguments of linear_cross_entropy, which computes losses and gradients. Undefined gradients are not computed.
 struct LinearCrossEntropy {
   Tensor x;       ///< [rows, d]
   Tensor weight;  ///< [V, d]
@@ -35,19 +36,20 @@ struct LinearCrossEntropy {
   Tensor chunk;    ///< [V, rows of a chunk], accumulation type: workspace for the logits
   Tensor losses;   ///< [rows]
   Tensor loss;     ///< scalar, or undefined for Reduction::none
-  Tensor grad;     ///< gradient of the result as above; undefined means 1
+  Tensor grad;     ///< gradient of the result, as in CrossEntropyBackward; undefined: 1
   Tensor dx;       ///< x's type
   Tensor dweight;  ///< accumulation type
   Tensor dbias;    ///< accumulation type
 };
-/// values ·= factor (a scalar in the accumulation type); values may have a narrower dtype.
+/// Kernel arguments: values ← values · factor. `factor` is a scalar tensor in the accumulation type; `values` may have
+/// a narrower dtype.
 struct ScaleByTensor {
   Tensor values;
   Tensor factor;
 };
 
-/// Exchanges the sums of one chunk's rows between the ranks of args.shard: `values` [3 · rows] of this rank → those of
-/// all ranks, in rank order.
+/// All-gather of per-row sums over the ranks of args.shard: from this rank's `values` [3 · rows] to those of all ranks
+/// [ranks · 3 · rows], in rank order.
 Tensor exchange_class_sums(const LinearCrossEntropy& args, const Tensor& values);
 
 namespace cpu {

@@ -1,4 +1,4 @@
-// The loss of one row of logits and its gradient; shared by cross_entropy and linear_cross_entropy.
+// The loss of one row of logits and its gradient on a CPU. Shared by cross_entropy and linear_cross_entropy.
 #if defined(LAMINA_OPS_LOSS_CROSS_ENTROPY_ROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_LOSS_CROSS_ENTROPY_ROW_INL_H_
 #undef LAMINA_OPS_LOSS_CROSS_ENTROPY_ROW_INL_H_
@@ -18,14 +18,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-/// The factor of one position's loss in the result.
+/// The factor with which one position's loss enters the result: 1/count for the mean, else 1.
 template <class A>
 A share_of(const CrossEntropyOptions& options, int64_t count) {
   if (count == 0) return A{0};
   return options.reduction == Reduction::mean ? A{1} / static_cast<A>(count) : A{1};
 }
 
-/// The incoming gradient of row i: a shared scalar, one per row, or 1.
+/// The incoming gradient of row i. `grad` is a scalar, has one element per row (Reduction::none), or is undefined (1).
 template <class A>
 A arriving(const CrossEntropyOptions& options, const Tensor& grad, int64_t i) {
   if (!grad.defined()) return A{1};
@@ -45,7 +45,7 @@ inline bool changes_logits(const CrossEntropyOptions& options) {
   return options.soft_cap != 0.0 || options.logit_scale != 1.0;
 }
 
-/// u = soft_cap(logit_scale · logits); may run in place.
+/// u = soft_cap(logit_scale · logits), element by element; u may be logits itself.
 template <class T>
 void transform_row(const CrossEntropyOptions& options, const T* logits, int64_t n, Accumulate<T>* u) {
   using A = Accumulate<T>;
@@ -66,8 +66,8 @@ struct RowSums {
   A total;  // Σ u
 };
 
-/// One pass over memory: the row is processed in pieces that stay in L1, and the sum is rescaled if a piece raises the
-/// maximum: an online softmax.
+/// Maximum, Σ exp(u − maximum) and, if with_total, Σ u of a row in one pass over memory (online softmax). The row is
+/// processed in pieces that stay in L1; the sum is rescaled if a piece raises the maximum.
 template <class A>
 RowSums<A> sum_row(const A* u, int64_t n, bool with_total) {
   constexpr int64_t kPiece = 2048;
@@ -100,7 +100,7 @@ A row_loss(const CrossEntropyOptions& options, A at_target, int64_t n, const Row
   return loss + static_cast<A>(options.z_loss) * sums.lse * sums.lse;
 }
 
-/// dlogits of one row times `weight`; `out` may alias `u`.
+/// out = `weight` times the gradient of one row's loss with respect to its logits; `out` may alias `u`.
 template <class T>
 void row_gradient(const CrossEntropyOptions& options, const Accumulate<T>* u, int64_t n, int64_t target,
                   Accumulate<T> lse, Accumulate<T> weight, T* out) {

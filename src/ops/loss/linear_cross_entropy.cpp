@@ -36,12 +36,12 @@ void check_shard(const Tensor& weight, const CrossEntropyOptions& options, const
                " on with a weight of ", weight.shape(), "; expected a part of ", shard.classes, " classes");
 }
 
-/// Rows of logits held at a time: less than an eighth (with margin for the allocator's rounding), in whole GEMM tiles,
-/// and enough to reuse each weight well. If the logits are small, chunks may be larger, because each chunk reads the
-/// weight twice and updates its gradient.
+/// Rows per chunk on a CPU, in whole GEMM tiles: less than an eighth of all rows (with a margin for the allocator's
+/// rounding). Each chunk reads the weight twice and updates its gradient, so chunks may be larger if their logits are
+/// few.
 int64_t rows_per_chunk(int64_t rows, int64_t classes) {
   constexpr int64_t kTile = 48;
-  constexpr int64_t kLittle = 4 << 20;  // logits
+  constexpr int64_t kLittle = 4 << 20;  // logits of a chunk that count as few
   const int64_t share = rows * 15 / 128 / kTile * kTile;
   const int64_t little = std::min(kLittle / std::max<int64_t>(classes, 1) / kTile, int64_t{5}) * kTile;
   return std::min(std::max<int64_t>(rows, 1), std::clamp<int64_t>(std::max(share, little), kTile, 10 * kTile));
@@ -54,16 +54,16 @@ void run(LinearCrossEntropy& args) {
   const Device& device = args.x.device();
   if (device.like() != DeviceKind::cuda) {
     const int64_t all_classes =
-        args.shard.ranks == nullptr ? classes : args.shard.classes;  // equal chunks on all ranks
+        args.shard.ranks == nullptr ? classes : args.shard.classes;  // all ranks need equal chunks
     args.chunk = Tensor::empty({classes, rows_per_chunk(rows, all_classes)}, type, device);
-  } else if (device.kind() == DeviceKind::meta) {  // the CUDA kernel allocates the logits itself
+  } else if (device.kind() == DeviceKind::meta) {  // counts the memory that the CUDA kernel allocates
     args.chunk = Tensor::empty({std::min(rows, kLossRowsOnGpu), classes}, args.x.dtype(), device);
   }
   const int64_t products = 1 + (args.dx.defined() ? 1 : 0) + (args.dweight.defined() ? 1 : 0);
   const Work work{products * 2 * rows * classes * args.x.dim(1) + 8 * rows * classes,
                   products * args.weight.nbytes() + 2 * args.x.nbytes()};
   LAMINA_LAUNCH(args.x.device(), work, linear_cross_entropy, args);
-  if (args.shard.ranks != nullptr && device.kind() == DeviceKind::meta) {  // a rehearsal makes the kernel's calls
+  if (args.shard.ranks != nullptr && device.kind() == DeviceKind::meta) {  // counts the kernel's communication
     const int64_t step = args.chunk.dim(device.like() == DeviceKind::cuda ? 0 : 1);
     for (int64_t first = 0; first < rows; first += step) {
       exchange_class_sums(args, Tensor::empty({3 * std::min(step, rows - first)}, type, device));
@@ -80,7 +80,7 @@ void allocate_gradients(LinearCrossEntropy& args, bool x, bool weight, bool bias
   if (bias) args.dbias = Tensor::empty({args.weight.dim(0)}, type, device);
 }
 
-/// The gradients for an incoming gradient of 1, kept from forward until backward.
+/// The gradients for an incoming gradient of 1, computed in forward and kept until backward.
 struct PrecomputedGradients {
   Tensor dx;
   Tensor dweight;
@@ -100,17 +100,17 @@ void run_backward(Backward& b, const std::shared_ptr<PrecomputedGradients>& held
   const int64_t rows = x.dim(0);
   const Tensor grad = b.grad(0).reshape({options.reduction == Reduction::none ? rows : 1});
   if (!held->there) {
-    LinearCrossEntropy again;
-    again.x = x;
-    again.weight = b.saved(1);
-    again.targets = b.saved(2);
-    again.bias = b.saved(3);
-    again.options = options;
-    again.grad = grad;
-    again.losses = Tensor::empty({rows}, accumulation_type(x.dtype()), x.device());
-    allocate_gradients(again, b.needs(0), b.needs(1), b.needs(2));
-    run(again);
-    *held = {again.dx, again.dweight, again.dbias, true};
+    LinearCrossEntropy recomputed;
+    recomputed.x = x;
+    recomputed.weight = b.saved(1);
+    recomputed.targets = b.saved(2);
+    recomputed.bias = b.saved(3);
+    recomputed.options = options;
+    recomputed.grad = grad;
+    recomputed.losses = Tensor::empty({rows}, accumulation_type(x.dtype()), x.device());
+    allocate_gradients(recomputed, b.needs(0), b.needs(1), b.needs(2));
+    run(recomputed);
+    *held = {recomputed.dx, recomputed.dweight, recomputed.dbias, true};
   } else {
     scale(held->dx, grad);
     scale(held->dweight, grad);

@@ -1,9 +1,13 @@
-// Processes a chunk of rows at a time: computes its logits, turns them into gradients in place and multiplies these
-// with weight and x. The chunk is stored as [V, rows]. Then weight is the left operand of its GEMM, read once in order,
-// and the gradient is the left operand of dweight's GEMM, so no vocabulary-sized operand is transposed. A vector holds
-// one class of several positions. Threads take blocks of classes, whose maxima and sums are combined in order. They are
-// computed in the GEMM's epilogue, while the logits are in that core's cache; reading them from another core's cache
-// would be as slow as a single thread.
+// Processes a chunk of rows at a time: computes its logits, turns them into gradients in place, and multiplies these
+// with weight and x.
+//
+// The logits of a chunk are stored transposed, as [V, rows]. Then weight is the left operand of the GEMM of the logits
+// and is read once, in order. The gradient is the left operand of dweight's GEMM. So no vocabulary-sized operand is
+// transposed. A SIMD vector holds one class of several positions.
+//
+// Threads take blocks of classes. The maxima and sums of a block are computed in the GEMM's epilogue, while its logits
+// are in that core's cache: reading them from another core's cache would be as slow as a single thread. They are then
+// combined in block order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/loss/linear_cross_entropy_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -22,18 +26,19 @@ namespace lamina::ops::HWY_NAMESPACE {
 
 inline constexpr int64_t kBlockClasses = kGemmBlockRows;
 
-/// Rows [first, first + count) from logits to gradients. Per-position vectors have `count` elements.
+/// State of one chunk: rows [first, first + count), from logits to gradients. Per-position vectors have `count`
+/// elements.
 template <class A>
 struct LossChunk {
   const LinearCrossEntropy* args;
   int64_t first, count;
   int64_t classes, blocks;
   A* chunk;                         // [classes, count]
-  std::vector<A> most, sum, total;  // [blocks, count]: sums over one block of classes
+  std::vector<A> most, sum, total;  // [blocks, count]: per block of classes, maximum, Σ exp, Σ u
   std::vector<A> lse;
   std::vector<A> label_sum;  // Σ u over all classes
-  std::vector<A> at_target;  // the target's logit
-  std::vector<A> scale;      // factor of the position's gradient
+  std::vector<A> at_target;  // u of the target
+  std::vector<A> scale;      // factor on the position's gradient
   std::vector<A> counted;    // 0 if the target is ignored
 
   LossChunk(const LinearCrossEntropy& a, int64_t first_row, int64_t rows)
@@ -54,7 +59,7 @@ struct LossChunk {
 
   A* logits(int64_t label) const { return chunk + label * count; }
   int64_t target(int64_t i) const { return args->targets.data<int64_t>()[first + i]; }
-  /// Number of classes of all ranks.
+  /// Number of classes of all ranks together.
   int64_t all_classes() const { return args->shard.ranks == nullptr ? classes : args->shard.classes; }
   /// Row i's target among the classes of this rank; -1 if another rank holds it or the row is ignored.
   int64_t own_target(int64_t i) const {
@@ -65,12 +70,13 @@ struct LossChunk {
     const int64_t offset = first * args->x.dim(1) * static_cast<int64_t>(size_of(args->x.dtype()));
     return args->x.numel() == 0 ? nullptr : static_cast<const char*>(args->x.raw()) + offset;
   }
-  /// Calls body(begin, end) for each block of classes.
+  /// Calls body(begin, end) for each block of classes, in parallel.
   template <class F>
   void each_block(const F& body) const {
     args->x.device().threads().ranges(classes, kBlockClasses, body);
   }
-  /// Calls body(label, begin, end) for each class and range of positions; few classes are split by positions only.
+  /// Calls body(label, begin, end) for each class and range of positions, in parallel. If there are few classes, only
+  /// positions are divided.
   template <class F>
   void each_part(const F& body) const {
     constexpr int64_t kPositions = 256;
@@ -85,7 +91,7 @@ struct LossChunk {
   }
 };
 
-/// Applies bias, scale and cap to `count` logits of one class.
+/// u = soft_cap(scale · (logit + bias)) of `count` positions of one class, in place.
 template <class A>
 void transform_class(const LinearCrossEntropy& args, int64_t label, A* u, int64_t count) {
   if (args.bias.defined()) {
@@ -98,7 +104,8 @@ void transform_class(const LinearCrossEntropy& args, int64_t label, A* u, int64_
   if (changes_logits(args.options)) transform_row(args.options, u, count, u);
 }
 
-/// Maximum, Σ exp(u − maximum) and Σ u over a block's classes (rows), for each position (column).
+/// Maximum, Σ exp(u − maximum) and Σ u over the classes (rows) of a block, for each position (column). Called as the
+/// GEMM's epilogue.
 template <class A>
 void sum_block(LossChunk<A>& c, const GemmBlock& where) {
   const hn::ScalableTag<A> d;
@@ -127,7 +134,7 @@ void sum_block(LossChunk<A>& c, const GemmBlock& where) {
   });
 }
 
-/// logitsᵀ = weight · xᵀ, with the sums of each block.
+/// logitsᵀ = weight · xᵀ; the epilogue also computes the sums of each block.
 template <class A>
 void multiply_logits(LossChunk<A>& c) {
   const LinearCrossEntropy& args = *c.args;
@@ -161,7 +168,7 @@ RowSums<A> join_blocks(const LossChunk<A>& c, int64_t i) {
   return {most + std::log(sum), total};
 }
 
-/// lse, Σ u and the target's logit of this rank's classes.
+/// Computes lse, Σ u and u[target] over this rank's classes.
 template <class A>
 void find_own_sums(LossChunk<A>& c) {
   const LinearCrossEntropy& args = *c.args;
@@ -178,7 +185,7 @@ void find_own_sums(LossChunk<A>& c) {
   });
 }
 
-/// Combines the sums of all ranks, in rank order, so that every rank gets the same bits.
+/// Combines the sums of all ranks in rank order, so that every rank gets bit-identical losses.
 template <class A>
 void join_ranks(LossChunk<A>& c) {
   const LinearCrossEntropy& args = *c.args;
@@ -222,7 +229,8 @@ void find_losses(LossChunk<A>& c, A share) {
   }
 }
 
-/// Turns one class' logits of positions [begin, end) into gradients, as if it were no position's target.
+/// Turns the logits of one class at positions [begin, end) into gradients, as if the class were nobody's target. The
+/// targets are corrected afterwards.
 template <class A>
 void turn_class(const LossChunk<A>& c, A* u, int64_t begin, int64_t end) {
   const hn::ScalableTag<A> d;
@@ -284,7 +292,7 @@ void add_bias_gradient(const LossChunk<A>& c) {
   });
 }
 
-/// dx of the chunk's rows, and the chunk's contribution to dweight and dbias.
+/// Writes dx of the chunk's rows; adds the chunk's contribution to dweight and dbias.
 template <class A>
 void multiply_gradients(const LossChunk<A>& c) {
   const LinearCrossEntropy& args = *c.args;

@@ -1,8 +1,10 @@
-// Processes a chunk of rows at a time: computes its logits in x's dtype, turns them into gradients in place and
+// Processes a chunk of rows at a time: computes its logits in x's dtype, turns them into gradients in place, and
 // multiplies these with weight and x. Chunks are large, so that the read-modify-write of dweight per chunk costs
-// little. Rows are 16-byte aligned for every vocabulary size (50,257): unaligned GEMMs are several times slower. For
-// 16-bit types the classes are padded to a multiple of eight with zero rows in a copy of the weight, whose logits and
-// gradients stay zero; otherwise GEMMs with an odd extent (65) would use scalar kernels.
+// little.
+//
+// Rows of logits are padded to 16 bytes for every vocabulary size (such as 50,257), because unaligned GEMMs are several
+// times slower. For 16-bit types the classes are also padded to a multiple of eight with zero rows in a copy of the
+// weight, because GEMMs with an odd extent use scalar kernels. The logits and gradients of those classes stay zero.
 
 #include "lamina/ops/elementwise/reduce_kernel.h"
 #include "lamina/ops/linear/gemm/gemm_cuda.h"
@@ -43,7 +45,7 @@ void multiply(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose
   product(c.device(), p);
 }
 
-/// Computes the losses and, with `gradients`, overwrites the logits with their gradients.
+/// Computes the losses of a chunk and, with `gradients`, overwrites the logits with their gradients.
 void take_rows(const LinearCrossEntropy& args, const Chunk& chunk, const Tensor& share, bool gradients) {
   if (args.shard.ranks != nullptr) return shard_rows(args, chunk.logits, chunk.first, share, gradients);
   const int64_t rows = chunk.x.dim(0);
@@ -60,7 +62,7 @@ void take_rows(const LinearCrossEntropy& args, const Chunk& chunk, const Tensor&
   cross_entropy_rows(work);
 }
 
-/// dbias (+)= Σ_rows dlogits
+/// dbias = Σ_rows dlogits for the first chunk; later chunks add to it.
 void add_bias_gradient(const LinearCrossEntropy& args, const Chunk& chunk) {
   const Tensor sums =
       chunk.first == 0 ? args.dbias : Tensor::empty(args.dbias.shape(), args.dbias.dtype(), args.x.device());
@@ -98,7 +100,7 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
   const int64_t at_a_time = std::min(rows, kLossRowsOnGpu);
   const int64_t width = (classes + 7) / 8 * 8;
   const Tensor weight = pad_classes(args.weight, args.x.dtype(), width);
-  const int64_t extent = weight.dim(0);  // classes in GEMMs, including padding
+  const int64_t extent = weight.dim(0);  // classes in the GEMMs, including padding
   const Tensor logits = Tensor::empty({at_a_time, width}, args.x.dtype(), device);
   for (int64_t first = 0; first < rows; first += at_a_time) {
     const int64_t count = std::min(at_a_time, rows - first);

@@ -4,8 +4,8 @@
 
 namespace lamina::ops::cuda {
 
-/// Online softmax of one thread: the maximum and Σ exp(x − maximum) in one pass. −inf adds nothing, even if all values
-/// are −inf; NaN propagates.
+/// Online softmax of one thread: keeps the maximum of x and Σ exp(x − maximum) in one pass. An x of −inf adds nothing,
+/// even if all are −inf; NaN propagates.
 struct OnlineSum {
   float most = -INFINITY;
   float sum = 0.0F;
@@ -20,7 +20,7 @@ struct OnlineSum {
     sum = sum == 0.0F ? 0.0F : sum * expf(most - x);
     most = x;
   }
-  /// The sum relative to a common maximum, which must not be smaller.
+  /// The sum relative to `common` instead of the own maximum; common must not be smaller.
   __device__ float sum_for(float common) const { return sum == 0.0F ? 0.0F : sum * expf(most - common); }
 };
 

@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// load_n with the lowest number in the unused lanes, neutral for a maximum.
+/// load_n() that fills the unused lanes with the lowest number, which does not affect a maximum.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_n_low(D d, const T* from, size_t count) {
   const auto value = load_n(d, from, count);

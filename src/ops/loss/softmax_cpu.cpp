@@ -1,5 +1,5 @@
-// Each thread takes a range of rows. A row is read from memory once, for its maximum; the exponentials and the division
-// then find it in the CPU caches.
+// Each thread takes a range of rows. A row is read from memory once, to find its maximum; the later passes find it in
+// the CPU caches.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/loss/softmax_cpu.cpp"
 #include <hwy/foreach_target.h>

@@ -1,6 +1,7 @@
-// A row is kept in packs in the registers of a warp, or of a block if it is longer: one read and one write (backward:
-// two reads). Unaligned rows and rows of more than kMostHeld packs are read again from cache, element by element, by a
-// warp or a block; these use an online softmax (a thread rescales its sum when it finds a larger value).
+// A row is kept in the registers of a warp, or of a block if it is longer, in packs of 16 bytes. So it is read once and
+// written once (backward reads two tensors). Unaligned rows and rows of more than kMostHeld packs are read twice,
+// element by element, the second time from cache. For these each thread uses an online softmax: it rescales its sum
+// when it finds a larger value.
 #include "lamina/ops/elementwise/elements.cuh"
 #include "lamina/ops/loss/online_sum.cuh"
 #include "lamina/ops/loss/softmax_kernel.h"
@@ -35,7 +36,7 @@ struct RowTeam {
     if constexpr (kBlock) return block_max(value, scratch);
     return warp_max(value);
   }
-  /// Calls fn(k, p) for every pack p < packs of this thread, its k-th; the loop over k is unrolled.
+  /// Calls fn(k, p) for each of this thread's packs with index p < packs; k counts them. The loop over k is unrolled.
   template <int kPacks, class F>
   __device__ void each(int packs, const F& fn) const {
 #pragma unroll
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(kBlock ? kMostThreads : kThreads)
 }
 
 template <class T, bool kBlock>
-__global__ void __launch_bounds__(kThreads) forward_again(const T* x, T* y, int64_t rows, int64_t width, bool log) {
+__global__ void __launch_bounds__(kThreads) forward_rereading(const T* x, T* y, int64_t rows, int64_t width, bool log) {
   __shared__ float scratch[kWarp];
   const RowTeam<kBlock> team{scratch};
   for (int64_t row = team.first_row(); row < rows; row += team.rows_at_once()) {
@@ -144,7 +145,7 @@ __global__ void __launch_bounds__(kThreads) forward_again(const T* x, T* y, int6
 
 template <class T, bool kBlock>
 __global__ void __launch_bounds__(kThreads)
-    backward_again(const T* y, const T* dy, T* dx, int64_t rows, int64_t width, bool log) {
+    backward_rereading(const T* y, const T* dy, T* dx, int64_t rows, int64_t width, bool log) {
   __shared__ float scratch[kWarp];
   const RowTeam<kBlock> team{scratch};
   for (int64_t row = team.first_row(); row < rows; row += team.rows_at_once()) {
@@ -163,7 +164,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Calls fn(block, packs per thread, grid, threads) with the constants for a row of `packs` packs.
+/// Calls fn(block, packs per thread, grid, threads) with compile-time constants that suit rows of `packs` packs.
+/// `block` says whether a row belongs to a block or a warp.
 template <class F>
 void visit_team(int64_t rows, int64_t packs, const F& fn) {
   const auto warps = [&](auto each) { fn(std::false_type{}, each, blocks_for(rows, kThreads / kWarp), kThreads); };
@@ -195,9 +197,10 @@ void softmax_forward(const SoftmaxForward& args) {
         kernel<<<blocks, threads, 0, stream>>>(x, y, rows, static_cast<int>(packs));
       });
     } else if (width <= kShort) {
-      forward_again<T, false><<<blocks_for(rows, kThreads / kWarp), kThreads, 0, stream>>>(x, y, rows, width, args.log);
+      forward_rereading<T, false>
+          <<<blocks_for(rows, kThreads / kWarp), kThreads, 0, stream>>>(x, y, rows, width, args.log);
     } else {
-      forward_again<T, true><<<blocks_for(rows, 1), kThreads, 0, stream>>>(x, y, rows, width, args.log);
+      forward_rereading<T, true><<<blocks_for(rows, 1), kThreads, 0, stream>>>(x, y, rows, width, args.log);
     }
     check_launch("softmax");
   });
@@ -221,10 +224,10 @@ void softmax_backward(const SoftmaxBackward& args) {
             <<<blocks, threads, 0, stream>>>(y, dy, dx, rows, static_cast<int>(packs), args.log);
       });
     } else if (width <= kShort) {
-      backward_again<T, false>
+      backward_rereading<T, false>
           <<<blocks_for(rows, kThreads / kWarp), kThreads, 0, stream>>>(y, dy, dx, rows, width, args.log);
     } else {
-      backward_again<T, true><<<blocks_for(rows, 1), kThreads, 0, stream>>>(y, dy, dx, rows, width, args.log);
+      backward_rereading<T, true><<<blocks_for(rows, 1), kThreads, 0, stream>>>(y, dy, dx, rows, width, args.log);
     }
     check_launch("softmax");
   });

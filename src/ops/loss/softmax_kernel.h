@@ -4,7 +4,7 @@
 
 namespace lamina::ops {
 
-/// Arguments of the kernels, all of one shape; `log` selects log_softmax.
+/// Kernel arguments; all tensors have the same shape, and `log` selects log_softmax().
 struct SoftmaxForward {
   Tensor x;
   Tensor y;

@@ -1,6 +1,7 @@
-// Row movements: each thread takes a range of result rows, so every sum is computed by one thread in a fixed order. The
-// plan is a counting sort: count per range of choices, prefix sums over experts and ranges, then every range fills its
-// slots in order.
+// Gathers and sums: each thread takes a range of result rows, so every sum is computed by one thread in a fixed order.
+//
+// The plan is a counting sort: count the choices per expert in each range of choices, compute prefix sums over experts
+// and ranges, then assign the slots of each range in order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/moe/dispatch_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -128,7 +129,8 @@ void plan_dispatch(const Tensor& indices, int64_t capacity, const DispatchPlan& 
   const int64_t* index = indices.data<int64_t>();
   const int64_t grain = std::max<int64_t>(4096, (n + 63) / 64);
   const int64_t ranges = (n + grain - 1) / grain;
-  // Per range: first the number of choices per expert, then the rank of the range's first choice for that expert.
+  // First the number of choices per expert in each range, then the rank of the range's first choice among all of that
+  // expert.
   std::vector<int64_t> rank(static_cast<size_t>(ranges * experts), 0);
   const Threads& threads = indices.device().threads();
   threads.ranges(n, grain, [&](int64_t begin, int64_t end) {

@@ -1,7 +1,10 @@
-// Row movements: a warp takes one result row in 16-byte packs, so every sum is computed by one warp in a fixed order.
-// The plan is a counting sort. Blocks count per range of choices; one block turns the counts into the rank of each
-// range's first choice per expert and computes the offsets. Then a warp per range assigns slots, 32 choices at a time,
-// in order; lanes with the same expert find each other by a warp vote.
+// Gathers and sums: a warp computes one result row in packs of 16 bytes, so every sum is computed by one warp in a
+// fixed order.
+//
+// The plan is a counting sort in three kernels. range_counts_kernel counts the choices per expert in each range of
+// choices. ranks_kernel turns these counts into the rank of each range's first choice per expert, and computes the
+// offsets. In places_kernel a warp per range assigns slots, 32 choices at a time and in order; lanes that hold the same
+// expert find each other with __match_any_sync.
 #include <algorithm>
 
 #include "lamina/ops/moe/dispatch_kernel.h"
@@ -82,7 +85,7 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(const T* from, const int6
   }
 }
 
-/// One warp per choice.
+/// dot[t, j] = from[index[t, j]] · with[t]: one warp per choice.
 template <class T, int V>
 __global__ void __launch_bounds__(kThreads) dot_kernel(const T* from, const T* with, const int64_t* index, int64_t k,
                                                        float* dot, int64_t choices, int64_t width) {
@@ -127,7 +130,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int e = threadIdx.x; e < experts; e += kThreads) counts[e * int64_t{gridDim.x} + blockIdx.x] = found[e];
 }
 
-/// Sum over the lanes before this one; `value` becomes the sum over all lanes.
+/// Returns the exclusive prefix sum over the lanes of the warp; `value` becomes the sum over all lanes.
 __device__ int64_t exclusive_sum(int64_t& value) {
   int64_t inclusive = value;
   for (int step = 1; step < kWarp; step *= 2) {
@@ -139,8 +142,8 @@ __device__ int64_t exclusive_sum(int64_t& value) {
   return before;
 }
 
-/// One block: each warp turns an expert's counts into the ranks of the ranges' first choices; then the first warp
-/// computes the offsets as prefix sums.
+/// Runs as one block. Each warp turns an expert's counts into the ranks of the ranges' first choices. Then the first
+/// warp computes the offsets as prefix sums.
 __global__ void __launch_bounds__(kThreads) ranks_kernel(int* counts, int64_t ranges, int experts, int64_t count,
                                                          int64_t capacity, int64_t* offsets, int64_t* dropped) {
   for (int e = threadIdx.x / kWarp; e < experts; e += kThreads / kWarp) {
@@ -180,7 +183,7 @@ struct Places {
   uint8_t* kept;
 };
 
-/// One block (of one warp) per range.
+/// Assigns the slots of one range of choices; a block is one warp and takes one range.
 __global__ void __launch_bounds__(kWarp) places_kernel(Places p) {
   extern __shared__ int next[];
   for (int e = lane_of(); e < p.experts; e += kWarp) next[e] = p.ranks[e * p.ranges + blockIdx.x];
@@ -206,7 +209,7 @@ __global__ void __launch_bounds__(kWarp) places_kernel(Places p) {
   }
 }
 
-/// Calls fn(std::integral_constant<int, V>) with V elements of 16 bytes if rows are aligned, else with V = 1.
+/// Calls fn(std::integral_constant<int, V>) with V = the elements in 16 bytes if all rows are aligned, else with V = 1.
 template <class T, class F>
 void visit_width(int64_t width, std::initializer_list<const void*> pointers, const F& fn) {
   constexpr int kPack = 16 / sizeof(T);
@@ -267,7 +270,7 @@ void dot_rows(const DotRows& args) {
 
 void plan_dispatch(const Tensor& indices, int64_t capacity, const DispatchPlan& plan) {
   constexpr const char* kOp = "plan_dispatch";
-  constexpr int64_t kMostExperts = 12288;  // 48 KiB of counts
+  constexpr int64_t kMostExperts = 12288;  // 48 KiB of counts in shared memory
   const Device& device = indices.device();
   const cudaStream_t stream = stream_of(device);
   const int64_t count = indices.numel();

@@ -4,7 +4,7 @@
 
 namespace lamina::ops {
 
-/// to[r] = from[index[r] / divisor] · (factor[index[r]] or 1), zeros if index[r] < 0.
+/// Kernel arguments: to[r] = from[index[r] / divisor] · (factor[index[r]] or 1), or zeros if index[r] < 0.
 struct GatherRows {
   Tensor from;
   Tensor index;
@@ -12,14 +12,14 @@ struct GatherRows {
   int64_t divisor = 1;
   Tensor to;
 };
-/// to[t] = Σ_j (factor[t, j] or 1) · from[index[t, j]]; index -1 adds nothing.
+/// Kernel arguments: to[t] = Σ_j (factor[t, j] or 1) · from[index[t, j]]; an index of −1 adds nothing.
 struct SumRows {
   Tensor from;
   Tensor index;  ///< [tokens, k]
   Tensor factor;
   Tensor to;
 };
-/// dot[t, j] = from[index[t, j]] · with[t], 0 if index is -1; accumulation type.
+/// Kernel arguments: dot[t, j] = from[index[t, j]] · with[t], or 0 if the index is −1; in the accumulation type.
 struct DotRows {
   Tensor from;
   Tensor with;

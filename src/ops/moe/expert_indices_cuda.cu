@@ -1,5 +1,5 @@
-// Counts choices: blocks count in shared memory and add their counts with one integer atomic per expert, so the result
-// is still deterministic.
+// Counts how often each expert was chosen. Blocks count in shared memory and then add their counts with one integer
+// atomic per expert. Integer sums do not depend on the order, so the result is deterministic.
 #include "lamina/ops/moe/expert_indices.h"
 
 #include <algorithm>

@@ -25,7 +25,8 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& offsets, const T
   check_same_device(kOp, {x, weight, offsets, bias});
 }
 
-/// The dtype in which kernels take x, weight and y.
+/// The dtype in which the kernels take x, weight and y: x's own dtype if they multiply it directly, else the
+/// accumulation type.
 DType operand_type(const Tensor& x) {
   const bool narrow = x.device().like() == DeviceKind::cuda || rounds_to_bf16(x.device(), x.dtype());
   return narrow ? x.dtype() : accumulation_type(x.dtype());

@@ -1,5 +1,5 @@
-// A task is a block of rows of one expert (of output features for the weight gradient), computed as one GEMM by one
-// thread. So experts of any size keep all threads busy, and the blocks depend only on the offsets.
+// A task is a block of rows of one expert (for the weight gradient, a block of output features). One thread computes it
+// as one GEMM. So experts of any size keep all threads busy, and the blocks depend only on the offsets.
 #include <algorithm>
 #include <vector>
 
@@ -15,7 +15,7 @@ struct Block {
   int64_t expert, begin, end;
 };
 
-/// Splits the slices of all experts into blocks of at most kRows rows.
+/// Splits the rows of all experts into blocks of at most kRows rows.
 std::vector<Block> row_blocks(const int64_t* offsets, int64_t experts) {
   std::vector<Block> blocks;
   for (int64_t e = 0; e < experts; ++e) {
@@ -40,7 +40,7 @@ void clear_outside(const int64_t* offsets, int64_t experts, int64_t slots, int64
   std::fill(y + offsets[experts] * width, y + slots * width, T{});
 }
 
-/// A product of tensors of type T with sums of type A.
+/// A product of matrices of type T, accumulated in A.
 template <class T, class A = Accumulate<T>>
 FusedGemm<A> product(const Device& device, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b,
                      int64_t ldb) {
@@ -77,7 +77,7 @@ void forward(const GroupedLinearForward& args) {
       return;
     }
     const A* added = bias + block.expert * out;
-    if constexpr (std::is_same_v<T, A>) {  // the bias is added first
+    if constexpr (std::is_same_v<T, A>) {  // start from the bias
       for (int64_t r = 0; r < p.m; ++r) std::copy_n(added, out, rows + r * out);
       p.beta = A{1};
       gemm_to(threads, p, rows, dtype_of<T>(), out);
@@ -156,7 +156,7 @@ void bias_gradient(const GroupedLinearBackward& args) {
   });
 }
 
-/// Calls body(TypeTag<T>) with the type of x: f32, f64 or bf16.
+/// Calls body(TypeTag<T>) with x's element type: f32, f64 or bf16.
 template <class F>
 void with_type(const Tensor& x, const F& body) {
   switch (x.dtype()) {

@@ -1,8 +1,9 @@
-// Grouped GEMM: one launch for all experts. A block finds its rows from the offsets on the device, so the host need not
-// know the routing and the step can be captured as a CUDA graph. The grid covers the worst split of the rows; blocks
-// without rows return at once. 16-bit operands use tensor cores (grouped_wgmma.cuh on compute capability 9.0;
-// grouped_mma.cuh otherwise and for unaligned widths), f32 uses 64 × 64 tiles of scalar FMAs. Every result is summed by
-// one block in a fixed order.
+// Grouped GEMM: one launch for all experts. A block finds its rows from the offsets on the device. So the host need not
+// know the routing, and the step can be captured as a CUDA graph. The grid is large enough for every possible routing;
+// blocks without rows return at once.
+//
+// 16-bit operands use tensor cores: grouped_wgmma.cuh on compute capability 9.0; grouped_mma.cuh on other GPUs and for
+// unaligned widths. f32 uses 64 × 64 tiles of FMAs. Every result is summed by one block in a fixed order.
 #include <algorithm>
 
 #include "lamina/ops/linear/fused/tile_product.cuh"
@@ -27,7 +28,8 @@ struct Experts {
   int64_t experts, slots;
 };
 
-/// y[r] = weight[e] · x[r] + bias[e], or dx[r] = dy[r] · weight[e]: rows [slots, depth] times a matrix of the expert.
+/// Forward and dx: rows [slots, depth] times a matrix of the expert. y[r] = weight[e] · x[r] + bias[e], or dx[r] =
+/// dy[r] · weight[e].
 template <class T>
 struct RowProduct {
   const T* rows;    // [slots, depth]
@@ -84,7 +86,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   mma_block<true, !kGradient>(a, b, tile.begin, column, p.depth, memory, result);
 }
 
-/// dweight[e] = dyᵀ · x over the expert's rows.
+/// Weight gradient: dweight[e] = dyᵀ · x over the expert's rows.
 template <class T>
 struct WeightProduct {
   const T *dy, *x;
@@ -131,7 +133,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   mma_block<false, false>(a, b, o, column, count, memory, result);
 }
 
-/// Zeroes the rows outside every expert's slice. `faults` is null if the offsets were already checked.
+/// Zeroes the rows that belong to no expert. `faults` is null if the offsets were already checked.
 template <class T>
 __global__ void clear_outside_kernel(Experts e, T* rows, int64_t width, lamina::cuda::FaultSlot* faults) {
   const int64_t tid = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
@@ -151,7 +153,7 @@ __global__ void clear_outside_kernel(Experts e, T* rows, int64_t width, lamina::
   }
 }
 
-/// dbias[e] = Σ_rows dy; each warp takes every eighth row of 32 features.
+/// dbias[e] = Σ_rows dy. A block handles 32 features; each of its warps sums every eighth row.
 template <class T>
 __global__ void __launch_bounds__(256) bias_kernel(Experts e, const T* dy, float* dbias, int64_t out) {
   __shared__ float shares[8][kWarp];

@@ -4,8 +4,9 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments. Floating tensors are contiguous and in the accumulation type; x, weight, y, dy and dx are in x's
-/// dtype on a GPU, for the tensor cores, and on a CPU with bf16 dot products. Offsets are i64.
+/// Kernel arguments, shaped as in grouped_linear(); all contiguous, offsets in i64. x, weight, y, dy and dx are in x's
+/// dtype if the kernel multiplies it directly (on a GPU, and on CPUs with bf16 dot products), else in the accumulation
+/// type. The other floating tensors are in the accumulation type.
 struct GroupedLinearForward {
   Tensor x;
   Tensor weight;
@@ -30,7 +31,7 @@ void grouped_linear_forward(const GroupedLinearForward& args);
 void grouped_linear_backward(const GroupedLinearBackward& args);
 }  // namespace cpu
 namespace cuda {
-/// Does nothing: the forward kernel reports offsets that do not ascend, so that nothing is read back to the host.
+/// Does nothing. On a GPU the forward kernel reports offsets that do not ascend, which saves a copy to the host.
 inline void check_offsets(const Tensor& /*offsets*/, int64_t /*slots*/) {}
 void grouped_linear_forward(const GroupedLinearForward& args);
 void grouped_linear_backward(const GroupedLinearBackward& args);

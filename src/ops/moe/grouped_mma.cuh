@@ -1,8 +1,9 @@
 #pragma once
 
-// Grouped GEMM with 16-bit operands on tensor cores (wmma): a block of eight warps computes a 128 × 128 tile, a warp 64
-// × 32 of it, accumulated in f32. Operand tiles of depth 32 are copied to shared memory with cp.async in three stages,
-// in their memory layout (element by element if rows are not multiples of 16 bytes), and read as row- or column-major.
+// Grouped GEMM with 16-bit operands on tensor cores (wmma). A block of eight warps computes a tile of 128 × 128
+// results, a warp 64 × 32 of it, accumulated in f32. Operand tiles of depth 32 are copied to shared memory with
+// cp.async in three stages. They keep their layout in memory and are read as row- or column-major. If rows are not
+// multiples of 16 bytes, they are copied element by element.
 
 #include <mma.h>
 
@@ -15,11 +16,11 @@ constexpr int kMmaDepth = 32;
 constexpr int kMmaThreads = 256;
 constexpr int kMmaStages = 3;
 constexpr int kMmaPad = 8;
-/// Elements of one operand's tile with padding; the taller shape is the larger one.
+/// Elements of one operand's tile with padding. The tile is [128][32] or [32][128]; the first needs more memory.
 constexpr int kMmaElements = kMmaTile * (kMmaDepth + kMmaPad);
 constexpr size_t kMmaBytes = size_t{2} * kMmaStages * kMmaElements * 2;
 
-/// A matrix in memory with row stride `stride`. `packed`: rows are multiples of 16 bytes and aligned.
+/// A matrix in memory with row stride `stride`. `packed`: rows are aligned to 16 bytes and multiples of 16 bytes.
 template <class T>
 struct MmaOperand {
   const T* first;
@@ -34,11 +35,12 @@ bool in_packs(const void* pointer, int64_t columns) {
 
 __device__ inline void cp_async_16(void* to, const void* from, bool real) {
   const auto target = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  const int bytes = real ? 16 : 0;  // cp.async fills the rest with zeros
+  const int bytes = real ? 16 : 0;  // cp.async fills the remaining bytes with zeros
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(target), "l"(from), "r"(bytes));
 }
 
-/// Rows [row, row + kRows) and columns [column, column + kColumns) into [kRows][kColumns + pad], zeros outside.
+/// Copies rows [row, row + kRows) and columns [column, column + kColumns) to a tile [kRows][kColumns + padding], with
+/// zeros outside the matrix.
 template <int kRows, int kColumns, class T>
 __device__ void load_tile(const MmaOperand<T>& from, int64_t row, int64_t column, T* to) {
   constexpr int kPacks = kColumns / 8;
@@ -67,12 +69,12 @@ __device__ void load_tile(const MmaOperand<T>& from, int64_t row, int64_t column
   }
 }
 
-/// Destination of a block's results.
+/// Where a block writes its results.
 template <class Out>
 struct MmaResult {
-  Out* first;                     // row 0, column 0 of the block's tile
+  Out* first;                     // results of row 0, column 0 of the tile
   int64_t rows, columns, stride;  // valid rows and columns of the tile
-  const float* bias;              // of the tile's columns, optional
+  const float* bias;              // bias of the tile's columns, optional
   bool accumulate;
 };
 
@@ -90,8 +92,8 @@ __device__ void store_eight(const float* from, const MmaResult<Out>& to, int row
   }
 }
 
-/// Computes the block's 128 × 128 results over `depth`. kKLastA: A is [m, k] in memory, else [k, m]; kKLastB: B is [n,
-/// k] in memory, else [k, n]. `m` and `n` are the tile's first row and column in the operands.
+/// Computes the block's 128 × 128 results over `depth`. kKLastA: A is [m, k] in memory, else [k, m]. kKLastB: B is [n,
+/// k] in memory, else [k, n]. `m` and `n` are the first row and column of the tile.
 template <bool kKLastA, bool kKLastB, class T, class Out>
 __device__ void mma_block(const MmaOperand<T>& a, const MmaOperand<T>& b, int64_t m, int64_t n, int64_t depth,
                           unsigned char* memory, const MmaResult<Out>& result) {
@@ -159,7 +161,7 @@ __device__ void mma_block(const MmaOperand<T>& a, const MmaOperand<T>& b, int64_
   }
   asm volatile("cp.async.wait_group 0;\n");
   __syncthreads();
-  // Each warp stages its 16 × 16 accumulators, one after the other, in its own part of shared memory.
+  // Each warp writes its 16 × 16 accumulators, one after the other, through its own part of shared memory.
   constexpr int kLd = 24;
   float* stage = reinterpret_cast<float*>(memory) + warp * 16 * kLd;
 #pragma unroll

@@ -1,14 +1,16 @@
 #pragma once
 
-// Grouped GEMM with wgmma (compute capability 9.0). The kernel is persistent: each block processes 128 × 256 result
-// tiles in turn, which it finds from the offsets on the device. A producer thread loads operands with TMA, 64 along k
-// at a time, in four stages and across tile boundaries. Two consumer warpgroups multiply 64 rows each; the next tile is
-// loaded while they write results. Loads may extend past an expert's rows: such results are not written, and if they
-// lie along k (weight gradients) they are zeroed before the multiplication.
+// Grouped GEMM with wgmma (compute capability 9.0). The kernel is persistent: each block processes tiles of 128 × 256
+// results one after the other and finds them from the offsets on the device. A producer thread loads operands with TMA,
+// 64 elements along k at a time, in a ring of four stages that continues across tiles. Two consumer warpgroups multiply
+// 64 rows each. The next tile is loaded while they write results.
 //
-// Tiles are in shared memory as boxes with rows of 64 elements (128 bytes) in TMA's 128-byte swizzle: K-major operands
-// as one box of 128 or 256 rows, MN-major ones as boxes of 64 rows along k, one per 64 results. 16-bit results are
-// staged in a per-warp part of shared memory, so that whole cache lines are written.
+// Loads may extend past the rows of an expert. If these rows are rows of the result, they are not written. If they lie
+// along k (weight gradients), they are zeroed in shared memory before the multiplication.
+//
+// Shared memory holds boxes of rows of 64 elements (128 bytes) in TMA's 128-byte swizzle. A K-major operand is one box
+// of 128 or 256 rows. An MN-major operand is several boxes, each with 64 rows along k and 64 columns of results. 16-bit
+// results are staged in a per-warp part of shared memory, so that whole cache lines are written.
 
 #include "lamina/ops/moe/grouped_wgmma.h"
 #include "lamina/ops/moe/row_tile.cuh"
@@ -29,31 +31,32 @@ constexpr int kBlockSize = 3 * kGroupThreads;
 constexpr int kBoxBytes = 64 * 128;  // 64 rows of 64 elements
 constexpr int kLeftBytes = kHeight * kDepth * 2;
 constexpr int kStageBytes = kLeftBytes + kWidth * kDepth * 2;
-constexpr int kCornerPitch = 144;  // row pitch in bytes for 64 results, padded against bank conflicts
-constexpr int kCornerBytes = 16 * kCornerPitch;
-constexpr int kSharedBytes = 1024 + kStageCount * kStageBytes + 8 * kCornerBytes;
+// Row pitch in bytes of the staging area: 64 results of 16 bits, padded against bank conflicts.
+constexpr int kStagingPitch = 144;
+constexpr int kStagingBytes = 16 * kStagingPitch;
+constexpr int kSharedBytes = 1024 + kStageCount * kStageBytes + 8 * kStagingBytes;
 
 struct Tile {
   int expert;
-  int64_t row;    ///< rows, gradient: first row; weights: first row along k
-  int64_t count;  ///< rows, gradient: rows to write; weights: rows along k
-  int64_t top;    ///< weights: first row of the results
+  int64_t row;    ///< first row of the left operand; for weights, first row along k
+  int64_t count;  ///< number of rows to write; for weights, number of rows along k
+  int64_t top;    ///< first result row, within the expert's rows or, for weights, within its matrix
   int64_t column;
   int steps;
 };
 
-/// Finds tiles; their indices must be ascending.
+/// Finds tiles by their index. The indices passed to find() must ascend.
 template <Form kForm>
 struct TileIterator {
   const Product& product;
   int64_t columns;
-  int64_t passed = 0;  ///< tiles of the previous experts
-  int64_t tiles = 0;   ///< tiles of this expert
+  int64_t passed = 0;  ///< number of tiles of the previous experts
+  int64_t tiles = 0;   ///< number of tiles of this expert
   RowTile rows{-1, 0, 0};
 
   __device__ explicit TileIterator(const Product& p) : product(p), columns((p.width + kWidth - 1) / kWidth) {}
 
-  /// Returns false after the last tile.
+  /// Sets `tile` to the tile with this index; returns false after the last one.
   __device__ bool find(int64_t index, Tile& tile) {
     const Product& p = product;
     while (index >= passed + tiles) {
@@ -81,7 +84,7 @@ struct TileIterator {
   }
 };
 
-/// A pipeline stage and the parity of its mbarrier phase.
+/// A stage of the ring, and the phase parity of its mbarrier.
 struct Stage {
   int index = 0;
   uint32_t parity = 0;
@@ -118,8 +121,9 @@ __device__ inline void copy_step(const CUtensorMap& left, const CUtensorMap& rig
   }
 }
 
-/// sums [64, 256] (+)= left [64, 16] · right [16, 256] for a warpgroup. Warp w holds rows 16 w to 16 w + 15; its lane
-/// 4·g + p holds rows g (sums[4 j], sums[4 j + 1]) and g + 8 (the next two) at columns 8 j + 2 p and 8 j + 2 p + 1.
+/// Starts sums [64, 256] = left [64, 16] · right [16, 256], added to sums if `add`, for a warpgroup. Warp w holds rows
+/// 16·w to 16·w + 15. Lane 4·g + p of it holds, at columns 8·j + 2·p and 8·j + 2·p + 1, row g in sums[4·j], sums[4·j +
+/// 1] and row g + 8 in the next two.
 template <class T, bool kAlongLeft, bool kAlongRight>
 __device__ inline void multiply_async(float (&sums)[128], uint64_t left, uint64_t right, int add) {
 #define LAMINA_FOUR(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
@@ -151,8 +155,8 @@ __device__ inline void multiply_async(float (&sums)[128], uint64_t left, uint64_
 #undef LAMINA_FOUR
 }
 
-/// Zeroes the rows from `first` on in this warpgroup's part of a stage; both warpgroups must call it.
-__device__ inline void clear_behind(unsigned char* stage, int group, int first) {
+/// Zeroes the rows from `first` on in this warpgroup's share of a stage. Both warpgroups must call it.
+__device__ inline void clear_rows_from(unsigned char* stage, int group, int first) {
   constexpr int kShare = kWidth / 64 / 2;  // boxes of the right operand per warpgroup
   const int packs = (64 - first) * 8;
   for (int i = threadIdx.x % kGroupThreads; i < packs * (1 + kShare); i += kGroupThreads) {
@@ -166,10 +170,10 @@ __device__ inline void clear_behind(unsigned char* stage, int group, int first) 
   asm volatile("bar.sync 1, %0;" ::"n"(2 * kGroupThreads) : "memory");
 }
 
-/// Writes a warp's 16 rows of T, 64 columns at a time, staged in its part of shared memory.
+/// Writes a warp's 16 result rows as T, 64 columns at a time, staged in the warp's part of shared memory.
 template <class T>
 __device__ inline void store_rows(const Product& p, const Tile& tile, const float (&sums)[128], int first_row,
-                                  unsigned char* corner) {
+                                  unsigned char* staging) {
   const int lane = threadIdx.x % kWarp;
   const int g = lane / 4;
   const int pair = lane % 4 * 2;
@@ -186,17 +190,17 @@ __device__ inline void store_rows(const Product& p, const Tile& tile, const floa
       Vec<T, 2> two;
       two.values[0] = from_float<T>(from[0] + added.x);
       two.values[1] = from_float<T>(from[1] + added.y);
-      *reinterpret_cast<Vec<T, 2>*>(corner + g * kCornerPitch + (j * 8 + pair) * 2) = two;
+      *reinterpret_cast<Vec<T, 2>*>(staging + g * kStagingPitch + (j * 8 + pair) * 2) = two;
       two.values[0] = from_float<T>(from[2] + added.x);
       two.values[1] = from_float<T>(from[3] + added.y);
-      *reinterpret_cast<Vec<T, 2>*>(corner + (g + 8) * kCornerPitch + (j * 8 + pair) * 2) = two;
+      *reinterpret_cast<Vec<T, 2>*>(staging + (g + 8) * kStagingPitch + (j * 8 + pair) * 2) = two;
     }
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int row = i * 4 + lane / 8;
       const int64_t column = tile.column + part * 64 + lane % 8 * 8;
-      const uint4 eight = *reinterpret_cast<const uint4*>(corner + row * kCornerPitch + lane % 8 * 16);
+      const uint4 eight = *reinterpret_cast<const uint4*>(staging + row * kStagingPitch + lane % 8 * 16);
       if (first_row + row < tile.count && column < p.width) {
         *reinterpret_cast<uint4*>(result + row * p.width + column) = eight;
       }
@@ -205,7 +209,7 @@ __device__ inline void store_rows(const Product& p, const Tile& tile, const floa
   }
 }
 
-/// Writes a warp's 16 rows of f32 directly from registers: four lanes fill a 32-byte sector.
+/// Writes a warp's 16 result rows as f32 directly from registers: four lanes fill a 32-byte sector.
 __device__ inline void store_weights(const Product& p, const Tile& tile, const float (&sums)[128], int first_row) {
   const int lane = threadIdx.x % kWarp;
   const int64_t row = tile.top + first_row + lane / 4;
@@ -270,21 +274,21 @@ __global__ void __launch_bounds__(kBlockSize, 1)
     const int group = threadIdx.x / kGroupThreads - 1;
     const int warp = threadIdx.x / kWarp - 4;
     const int first_row = warp * 16;
-    const bool speaker = threadIdx.x % kGroupThreads == 0;
-    unsigned char* corner = stages + kStageCount * kStageBytes + warp * kCornerBytes;
+    const bool is_elected = threadIdx.x % kGroupThreads == 0;
+    unsigned char* staging = stages + kStageCount * kStageBytes + warp * kStagingBytes;
     float sums[128];
     for (int64_t index = blockIdx.x; tiles.find(index, tile); index += gridDim.x) {
       if (kForm == Form::weights && tile.steps == 0) {
 #pragma unroll
         for (int i = 0; i < 128; ++i) sums[i] = 0.0F;
       }
-      uint32_t before = 0;  // the stage that the product in flight reads
+      uint32_t before = 0;  // the `empty` barrier of the stage that the running product reads
       for (int step = 0; step < tile.steps; ++step) {
         barrier_wait(full + stage.index * 8, stage.parity);
-        const int behind = kForm == Form::weights ? static_cast<int>(tile.count) - step * kDepth : kDepth;
-        if (behind < kDepth) clear_behind(stages + stage.index * kStageBytes, group, behind);
+        const int valid_rows = kForm == Form::weights ? static_cast<int>(tile.count) - step * kDepth : kDepth;
+        if (valid_rows < kDepth) clear_rows_from(stages + stage.index * kStageBytes, group, valid_rows);
         const uint32_t from = ring + stage.index * kStageBytes;
-        // Boxes have 64 rows in both layouts, so the second warpgroup's operand starts one box later.
+        // Boxes have 64 rows of results in both layouts, so the second warpgroup's left operand starts one box later.
         const uint64_t a = smem_descriptor(from + group * kBoxBytes, 16);
         const uint64_t b = smem_descriptor(from + kLeftBytes, kAlongRight ? 16 : kBoxBytes);
         wgmma_fence();
@@ -295,16 +299,16 @@ __global__ void __launch_bounds__(kBlockSize, 1)
         }
         wgmma_commit();
         wgmma_wait<1>();
-        if (speaker && step > 0) barrier_arrive(before);
+        if (is_elected && step > 0) barrier_arrive(before);
         before = empty + stage.index * 8;
         stage.next();
       }
       wgmma_wait();
-      if (speaker && tile.steps > 0) barrier_arrive(before);
+      if (is_elected && tile.steps > 0) barrier_arrive(before);
       if constexpr (kForm == Form::weights) {
         store_weights(product, tile, sums, first_row);
       } else {
-        store_rows<T>(product, tile, sums, first_row, corner);
+        store_rows<T>(product, tile, sums, first_row, staging);
       }
     }
   }

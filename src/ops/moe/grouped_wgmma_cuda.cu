@@ -1,4 +1,4 @@
-// Launches the kernels of grouped_wgmma.cuh; also compiled for sm_90a, the only target with wgmma.
+// Launches the kernels of grouped_wgmma.cuh. Compiled for sm_90a too, the only target with wgmma.
 #include "lamina/ops/moe/grouped_wgmma.cuh"
 #include "lamina/tensor/cuda/tensor_map.h"
 
@@ -16,7 +16,7 @@ template <class T>
 bool map_operands(Form form, const T* left, const T* right, const Product& p, CUtensorMap& of_left,
                   CUtensorMap& of_right) {
   constexpr bool kBrain = std::is_same_v<T, __nv_bfloat16>;
-  constexpr int64_t kMost = int64_t{1} << 31;  // coordinates are 32-bit
+  constexpr int64_t kMost = int64_t{1} << 31;  // TMA coordinates are 32-bit
   if (p.slots >= kMost || p.depth >= kMost || p.height >= kMost || p.width >= kMost) return false;
   if (!fits(p.result, p.width)) return false;
   if (form == Form::weights) {

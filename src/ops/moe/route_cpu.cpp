@@ -1,6 +1,6 @@
-// Each thread routes a range of tokens. A token's scores are computed with SIMD into a small buffer; the top k are
-// found in one pass with a sorted list, which mostly needs one comparison per expert. Choices use the logits if that
-// gives the same order as the scores, so that rounding cannot create ties.
+// Each thread routes a range of tokens. A token's scores are computed with SIMD into a small buffer. The top k are
+// found in one pass with a sorted list, which mostly needs one comparison per expert. If scores and logits have the
+// same order, logits are compared, because rounding of the scores could create ties.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/moe/route_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -19,8 +19,8 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// Updates the k largest values seen so far (best first, ties to the lower index) with `values`, whose indices start at
-/// `first`. `best` already holds `have` entries. Returns the new number of entries.
+/// Updates a list of the k largest values (best first, ties to the lower index) with `values`, whose indices start at
+/// `first`. `best` and `index` hold `have` entries. Returns the new number of entries.
 template <class A>
 int64_t keep_best(const A* values, int64_t n, int64_t first, int64_t k, int64_t have, A* best, int64_t* index) {
   for (int64_t i = 0; i < n; ++i) {
@@ -69,7 +69,7 @@ void choose(const RouteOptions& options, int64_t experts, Scratch<A>& s, int64_t
   }
   keep_best(s.group_score.data(), options.groups, 0, options.chosen_groups, 0, s.group_best.data(),
             s.group_choice.data());
-  // In ascending order, so that ties go to the lower expert.
+  // Visit groups in ascending order, so that ties go to the lower expert.
   std::sort(s.group_choice.begin(), s.group_choice.begin() + options.chosen_groups);
   int64_t have = 0;
   for (int64_t i = 0; i < options.chosen_groups; ++i) {
@@ -78,14 +78,14 @@ void choose(const RouteOptions& options, int64_t experts, Scratch<A>& s, int64_t
   }
 }
 
-/// Whether a logit z is near the logit of the choice, the largest of those left. 0/0 counts as near.
+/// True if logit z is near `choice`, the largest of the remaining logits. 0/0 counts as near.
 template <class A>
 bool is_near(A choice, A z, A near) {
   return !((choice - z) / std::max(std::abs(z), choice) > near);
 }
 
-/// softmax_of_near: calls visit(choice, 1 / Σ exp(z − z*)) for each choice in order. s.scores holds the logits; those
-/// of earlier choices become −inf, so that their exponentials vanish.
+/// softmax_of_near: calls visit(choice, 1 / Σ exp(z − z*)) for each choice in order. s.scores holds the logits. Those
+/// of earlier choices are set to −inf, so their exponentials are 0.
 template <class A, class F>
 void visit_near(const RouteOptions& options, const int64_t* index, Scratch<A>& s, const F& visit) {
   const auto near = static_cast<A>(options.near);
@@ -98,7 +98,8 @@ void visit_near(const RouteOptions& options, const int64_t* index, Scratch<A>& s
   }
 }
 
-/// The gradient of the logits into s.choice. s.scores holds the logits and is overwritten.
+/// Computes the gradient of the logits into s.choice, for softmax_of_near. s.scores holds the logits and is
+/// overwritten.
 template <class A>
 void near_backward(const RouteOptions& options, const int64_t* index, const std::vector<A>& grad, Scratch<A>& s) {
   std::fill(s.choice.begin(), s.choice.end(), A{0});
@@ -113,7 +114,7 @@ void near_backward(const RouteOptions& options, const int64_t* index, const std:
   });
 }
 
-/// Scores of one token into s.scores (for softmax_of_chosen and softmax_of_near the logits themselves).
+/// Computes the scores of one token into s.scores. For softmax_of_chosen and softmax_of_near these are the logits.
 template <class T>
 void score_row(const T* logits, int64_t experts, RouterScore score, Scratch<Accumulate<T>>& s) {
   load_row<T>(logits, experts, s.scores.data());
@@ -121,7 +122,7 @@ void score_row(const T* logits, int64_t experts, RouterScore score, Scratch<Accu
   if (score == RouterScore::sigmoid) sigmoid_in_place(s.scores.data(), experts);
 }
 
-/// Scores of the chosen experts, in order, into `chosen`.
+/// Writes the scores of the chosen experts, in order, to `chosen`.
 template <class A>
 void gather_chosen(Scratch<A>& s, const RouteOptions& options, const int64_t* index, A* chosen) {
   if (options.score == RouterScore::softmax_of_near) {
@@ -169,7 +170,7 @@ void forward(const RouteForward& args) {
   for (int64_t i = 0; i < tokens * k; ++i) ++counts[indices[i]];
 }
 
-/// Turns the gradient of the weights into that of the chosen scores, in place.
+/// Turns `grad` from the gradient of the weights into that of the chosen scores, in place.
 template <class A>
 void unnormalize(const std::vector<A>& chosen, const RouteOptions& options, std::vector<A>& grad) {
   A sum = 0;

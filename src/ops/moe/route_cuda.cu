@@ -1,6 +1,6 @@
-// A warp routes one token, whose scores are in shared memory. The top k are found one at a time: the next is the first
-// after the last pick in the order (score descending, index ascending), so nothing is marked or moved. Choices use the
-// logits if that gives the same order as the scores.
+// A warp routes one token, whose scores are in shared memory. Experts are ordered by descending score, then by
+// ascending index. The top k are found one at a time: each is the first in that order after the previous one, so no
+// expert needs to be marked or moved. If scores and logits have the same order, logits are compared.
 #include "lamina/ops/moe/expert_indices.h"
 #include "lamina/ops/moe/route_kernel.h"
 #include "lamina/ops/moe/router_rows.cuh"
@@ -16,7 +16,7 @@ using lamina::cuda::stream_of;
 using lamina::cuda::to_float;
 
 constexpr const char* kOp = "route_top_k";
-constexpr int kNobody = 0x7fffffff;
+constexpr int kNone = 0x7fffffff;
 
 struct Options {
   int k, groups, chosen_groups, group_best;
@@ -33,35 +33,36 @@ struct Options {
         normalize(o.normalize),
         scale(static_cast<float>(o.scale)),
         near(static_cast<float>(o.near)) {}
-  /// Shared memory of a token, in words: scores, choice, picked, quality and open.
+  /// Shared memory per token in 4-byte words, for the arrays of Row.
   int64_t words(int64_t experts) const { return 2 * experts + k + 2 * groups; }
 };
 
-/// NaN ranks last.
+/// The value by which experts are ordered: NaN ranks last.
 __device__ float rank_of(float value) { return value == value ? value : -INFINITY; }
 
 struct Pick {
   float value = -INFINITY;
-  int index = kNobody;
+  int index = kNone;
 
   __device__ bool before(const Pick& other) const {
-    if (index == kNobody || other.index == kNobody) return index != kNobody;
+    if (index == kNone || other.index == kNone) return index != kNone;
     return value > other.value || (value == other.value && index < other.index);
   }
 };
 
-/// The first entry of `values` after `last` in that order, among this thread's entries; a default Pick precedes all.
+/// The first entry of `values` after `last` in that order, among the entries first, first + step, … that are `open`. A
+/// default Pick comes before all entries.
 template <class Open>
 __device__ Pick next_pick(const float* values, int first, int n, int step, const Pick& last, const Open& open) {
   Pick best;
   for (int i = first; i < n; i += step) {
     const Pick here{rank_of(values[i]), i};
-    if (open(i) && (last.index == kNobody || last.before(here)) && here.before(best)) best = here;
+    if (open(i) && (last.index == kNone || last.before(here)) && here.before(best)) best = here;
   }
   return best;
 }
 
-/// next_pick() over a whole warp; all lanes get the result.
+/// next_pick() over all entries, by a whole warp; all lanes get the result.
 template <class Open>
 __device__ Pick next_pick_of_warp(const float* values, int n, const Pick& last, const Open& open) {
   Pick best = next_pick(values, lane_of(), n, kWarp, last, open);
@@ -73,7 +74,7 @@ __device__ Pick next_pick_of_warp(const float* values, int n, const Pick& last, 
   return best;
 }
 
-/// A token's shared memory.
+/// A token's arrays in shared memory.
 struct Row {
   float *scores, *choice;
   int* picked;
@@ -88,7 +89,7 @@ struct Row {
   }
 };
 
-/// Opens the best groups: those with the largest sum of their `group_best` highest scores.
+/// Marks the best groups as open: those with the largest sum of their `group_best` highest scores.
 __device__ void open_groups(const Row& row, const Options& o, int experts) {
   const int size = experts / o.groups;
   for (int g = lane_of(); g < o.groups; g += kWarp) {
@@ -117,11 +118,11 @@ __device__ void score_row(const T* logits, int experts, RouterScore score, float
   if (score == RouterScore::sigmoid) sigmoid_in_place(scores, experts);
 }
 
-/// Whether a logit z is near the logit of the choice, the largest of those left. 0/0 counts as near.
+/// True if logit z is near `choice`, the largest of the remaining logits. 0/0 counts as near.
 __device__ bool is_near(float choice, float z, float near) { return !((choice - z) / fmaxf(fabsf(z), choice) > near); }
 
-/// softmax_of_near: calls visit(choice, 1 / Σ exp(z − z*)) for each choice in order, on all lanes. row.scores holds the
-/// logits; those of earlier choices become −inf, so that their exponentials vanish.
+/// softmax_of_near: calls visit(choice, 1 / Σ exp(z − z*)) on all lanes for each choice in order. row.scores holds the
+/// logits. Those of earlier choices are set to −inf, so their exponentials are 0.
 template <class F>
 __device__ void visit_near(const Row& row, const Options& o, int experts, const F& visit) {
   for (int j = 0; j < o.k; ++j) {
@@ -137,7 +138,7 @@ __device__ void visit_near(const Row& row, const Options& o, int experts, const 
   }
 }
 
-/// Scores of the picked experts, in order, into row.choice.
+/// Writes the scores of the chosen experts, in order, to row.choice.
 __device__ void gather_chosen(const Row& row, const Options& o, int experts) {
   __syncwarp();
   if (o.score == RouterScore::softmax_of_near) {
@@ -184,7 +185,7 @@ __global__ void forward_kernel(Options o, const T* logits, const float* bias, in
   }
 }
 
-/// Gradient of the logits of one token with softmax_of_near. row.scores holds the logits and is overwritten.
+/// Computes the gradient of one token's logits, for softmax_of_near. row.scores holds the logits and is overwritten.
 template <class T>
 __device__ void near_backward(const Row& row, const Options& o, int experts, const T* dweights, T* out) {
   for (int e = lane_of(); e < experts; e += kWarp) row.choice[e] = 0;
@@ -224,22 +225,22 @@ __global__ void backward_kernel(Options o, const T* logits, const int64_t* indic
   }
   sum = lamina::cuda::warp_sum(sum);
   dot = lamina::cuda::warp_sum(dot);
-  // Gradient of a chosen score from the gradient of its weight.
-  const auto pulled = [&](int j) {
+  // The gradient of the j-th chosen score, from the gradients of the weights.
+  const auto score_gradient = [&](int j) {
     const float g = to_float(dw[j]);
     return o.normalize ? o.scale * (g - dot / sum) / sum : o.scale * g;
   };
   float across = 0;
-  for (int j = lane_of(); j < o.k; j += kWarp) across = fmaf(pulled(j), row.choice[j], across);
+  for (int j = lane_of(); j < o.k; j += kWarp) across = fmaf(score_gradient(j), row.choice[j], across);
   across = lamina::cuda::warp_sum(across);
   T* out = dlogits + token * experts;
-  // Written to shared memory first: the chosen experts then replace the value that softmax gives all experts.
+  // First the value that softmax gives every expert goes to shared memory; then the chosen experts get their own value.
   for (int e = lane_of(); e < experts; e += kWarp) {
     row.scores[e] = o.score == RouterScore::softmax ? -across * row.scores[e] : 0.0F;
   }
   __syncwarp();
   for (int j = lane_of(); j < o.k; j += kWarp) {
-    const float g = pulled(j);
+    const float g = score_gradient(j);
     row.scores[row.picked[j]] =
         row.choice[j] * (o.score == RouterScore::sigmoid ? g * (1.0F - row.choice[j]) : g - across);
   }

@@ -4,6 +4,7 @@
 
 namespace lamina::ops {
 
+/// Kernel arguments, shaped as in route_top_k().
 struct RouteForward {
   Tensor logits;
   Tensor bias;  ///< [experts], accumulation type, or undefined

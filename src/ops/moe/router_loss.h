@@ -4,8 +4,8 @@
 
 namespace lamina::ops {
 
-/// Load balancing loss experts · Σ_e f_e · P_e: 1 for a balanced load, up to `experts` otherwise. f_e is the fraction
-/// of the tokens · k choices that went to expert e, P_e the mean of softmax(logits)_e over the tokens.
+/// Load balancing loss experts · Σ_e f_e · P_e: 1 for a balanced load, at most `experts`. f_e is the fraction of the
+/// tokens · k choices that went to expert e; P_e is the mean of softmax(logits)_e over the tokens.
 ///   logits   [tokens, experts]   any floating type
 ///   indices  [tokens, k]         i32 or i64, from route_top_k
 ///   returns a scalar [1] in f32 (f64 for f64); 0 if there are no tokens.

@@ -1,5 +1,5 @@
-// Each range of tokens sums the probabilities of its rows (balance) or their squared log-sum-exp (z) separately; these
-// partial sums, at most 64, are added in order.
+// Each range of tokens sums the probabilities of its rows (balance loss) or their squared log-sum-exp (z-loss). The
+// partial sums of the ranges, at most 64, are added in order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/moe/router_loss_cpu.cpp"
 #include <hwy/foreach_target.h>

@@ -1,5 +1,5 @@
-// Each warp sums over its tokens the probabilities (balance) or the squared log-sum-exp (z). A block adds its warps'
-// sums in order, and one block adds the blocks' sums in f64.
+// Each warp sums the probabilities (balance loss) or the squared log-sum-exp (z-loss) of its tokens. A block adds its
+// warps' sums in order, and one block adds the blocks' sums in f64.
 #include "lamina/ops/moe/expert_indices.h"
 #include "lamina/ops/moe/router_loss_kernel.h"
 #include "lamina/ops/moe/router_rows.cuh"
@@ -16,10 +16,10 @@ using lamina::cuda::stream_of;
 constexpr const char* kOp = "router_loss";
 constexpr int kFinish = 256;
 
-/// parts is [blocks, experts] for the balance loss, else [blocks].
+/// Writes the sums of each block: parts is [blocks, experts] for the balance loss, else [blocks].
 template <class T>
 __global__ void sums_kernel(const T* logits, int64_t tokens, int64_t experts, bool balance, double* parts) {
-  extern __shared__ float memory[];  // per warp: its row and its sums
+  extern __shared__ float memory[];  // per warp: one row of scores and the warp's sums
   __shared__ double squares[8];
   float* row = memory + warp_of() * 2 * experts;
   float* sums = row + experts;

@@ -8,7 +8,7 @@ namespace lamina::ops {
 struct RouterLossForward {
   Tensor logits;
   Tensor indices;  ///< i64, or undefined for the z-loss
-  Tensor shares;   ///< [experts] f_e, output for the balance loss
+  Tensor shares;   ///< [experts], output for the balance loss: f_e
   Tensor loss;     ///< [1]
 };
 struct RouterLossBackward {

@@ -1,4 +1,5 @@
-// Scores of one token's experts, shared by routing and router losses. Included once per SIMD target.
+// Softmax and sigmoid over one token's experts on a CPU. Shared by routing and router losses; included once per SIMD
+// target.
 #if defined(LAMINA_OPS_MOE_ROUTER_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_MOE_ROUTER_ROWS_INL_H_
 #undef LAMINA_OPS_MOE_ROUTER_ROWS_INL_H_

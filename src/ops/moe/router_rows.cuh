@@ -1,6 +1,6 @@
 #pragma once
 
-// Scores of one token's experts in shared memory, one warp per token.
+// Softmax and sigmoid over one token's experts on a GPU: one warp per token, scores in shared memory.
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace lamina::ops::cuda {
 
 using lamina::cuda::kWarp;
 
-/// Block size for tokens that need `words` of shared memory each.
+/// Size of a block whose warps each need `words` 4-byte words of shared memory.
 struct RouterBlock {
   int warps;
   size_t bytes;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Finds on the device which rows of which expert a block processes, so that offsets are never read back to the host.
+// Finds on the device which rows of which expert a block processes, so that the host need not read the offsets.
 
 #include <cstdint>
 
@@ -8,19 +8,20 @@
 
 namespace lamina::ops::cuda {
 
-/// Rows [begin, end) of an expert; expert −1 means none.
+/// Rows [begin, end) of an expert; expert −1: none.
 struct RowTile {
   int64_t expert = -1, begin = 0, end = 0;
 };
 
-/// The rows of an expert, clamped to valid rows even if the offsets are invalid.
+/// The rows of an expert, clamped to [0, slots) even if the offsets are invalid.
 __device__ inline RowTile expert_rows(const int64_t* offsets, int64_t experts, int64_t slots, int64_t expert) {
   if (expert >= experts) return {};
   const int64_t begin = min(max(offsets[expert], int64_t{0}), slots);
   return {expert, begin, min(max(offsets[expert + 1], begin), slots)};
 }
 
-/// Tile number `tile`, if each expert's rows are split into tiles of `height`. Every warp computes it independently.
+/// If the rows of each expert are split into tiles of `height` rows: tile number `tile`. Every warp computes it for
+/// itself.
 __device__ inline RowTile find_row_tile(const int64_t* offsets, int64_t experts, int64_t slots, int64_t tile,
                                         int height) {
   using lamina::cuda::kAllLanes;
@@ -48,7 +49,7 @@ __device__ inline RowTile find_row_tile(const int64_t* offsets, int64_t experts,
   return {};
 }
 
-/// Upper bound for the number of tiles.
+/// Upper bound of the number of tiles, whatever the routing.
 inline int64_t row_tiles(int64_t slots, int64_t experts, int64_t height) {
   return (slots + height - 1) / height + experts;
 }

@@ -16,7 +16,7 @@ void check_vector(const char* op, const char* name, const Tensor& vector, const 
                " of the same model or fix d_model");
 }
 
-void play_back(Backward& b, bool has_bias) {
+void run_layer_norm_backward(Backward& b, bool has_bias) {
   const Tensor& x = b.saved(0);
   LayerNormBackward back;
   back.x = x;
@@ -68,7 +68,7 @@ ResidualNorm run(const char* op, const Tensor& x_in, const Tensor& residual_in, 
 
   const Tensor normed = fused ? args.h : args.x;
   record(op, {x_in, residual_in, weight, bias}, {args.y, args.h}, {normed, args.scale, args.mean, args.r},
-         [has_bias = bias.defined()](Backward& b) { play_back(b, has_bias); });
+         [has_bias = bias.defined()](Backward& b) { run_layer_norm_backward(b, has_bias); });
   return {args.h, args.y};
 }
 

@@ -1,4 +1,4 @@
-// norm_rows-inl.h explains the strategy.
+// Instantiates the row kernels of norm_rows-inl.h, which explains the strategy.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/norm/layer_norm_cpu.cpp"
 #include <hwy/foreach_target.h>

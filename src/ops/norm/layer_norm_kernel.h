@@ -4,25 +4,26 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments. `scale` and `bias` are in the accumulation type (on a GPU x's dtype is allowed), or undefined.
+/// Kernel arguments. `scale` and `bias` are in the accumulation type or, on a GPU, may have x's dtype; undefined: not
+/// applied.
 struct LayerNormForward {
   Tensor x;
-  Tensor residual;  ///< undefined: no addition
+  Tensor residual;  ///< undefined: nothing is added
   Tensor scale;     ///< [width]
   Tensor bias;      ///< [width]
   double eps;
-  Tensor h;  ///< x + residual, output if residual is defined
+  Tensor h;  ///< output, if residual is defined: x + residual
   Tensor y;
   Tensor mean;  ///< [rows], accumulation type
-  Tensor r;     ///< [rows], 1/σ, accumulation type
+  Tensor r;     ///< [rows], 1/sqrt(var + eps), accumulation type
 };
 struct LayerNormBackward {
-  Tensor x;  ///< input of the norm
+  Tensor x;  ///< input of the norm (h if there was a residual)
   Tensor scale;
   Tensor mean;
   Tensor r;
   Tensor dy;
-  Tensor dh;  ///< additional gradient of h, or undefined
+  Tensor dh;  ///< gradient of h from its other use, or undefined; added to dx
   Tensor dx;
   Tensor dweight;  ///< [width], accumulation type, or undefined
   Tensor dbias;    ///< [width], accumulation type, or undefined

@@ -1,15 +1,15 @@
 #pragma once
 
-// Backward of the norms (norm_rows.cuh has the shared parts). Two tensors are read (three with the residual's gradient)
-// and one is written: 65,536 × 4096 in bf16 are 1.6 GB, which take 0.38 ms (4.2 TB/s, H200).
+// Backward kernels of the norms; norm_rows.cuh has the parts shared with forward. Two tensors are read (three with the
+// residual's gradient) and one is written: 65,536 × 4096 in bf16 are 1.6 GB, which take 0.38 ms (4.2 TB/s, H200).
 //
 // The kernel is persistent: one wave of blocks, each of which processes many rows of the same columns and keeps the
 // scale and its partial weight gradients in registers. Each thread prefetches its packs of the next one or two rows
-// with cp.async and reads only what it copied itself, so memory stays busy while a row's sums are reduced. Up to 128
-// packs are reduced by lanes of a warp without a barrier, more by a block with one barrier per row.
+// with cp.async and reads only what it copied itself, so loads continue while the sums of a row are reduced. Groups of
+// up to 128 packs are reduced by lanes of a warp without a barrier, larger ones by a block with one barrier per row.
 //
-// Each block writes its partial weight gradients once, [slots, width]. A small kernel, launched while this one runs,
-// sums them (slot_sums.cuh) in 2 µs; letting the last block sum them took 5 µs.
+// Each block writes its partial weight gradients once, to a row of [slots, width]. A small kernel, which starts while
+// this one still runs (slot_sums.cuh), sums the slots in 2 µs. Letting the last block sum them took 5 µs.
 
 #include "lamina/ops/elementwise/reduce_kernel.h"
 #include "lamina/ops/elementwise/slot_sums.cuh"
@@ -31,10 +31,10 @@ struct BackwardRows {
   float* dscale;  ///< [slots, width], optional
   float* dbias;   ///< [slots, width], optional
   int64_t rows, group, width;
-  int64_t slots;  ///< number of blocks that share the rows, per group of a row
+  int64_t slots;  ///< number of blocks that share the rows of one group
 };
 
-/// The rows of a block: those of its slot, at the columns of one group.
+/// Which rows and columns a block handles: those of its slot, at the columns of one group.
 struct Place {
   int64_t groups;  ///< per row
   int64_t slot;
@@ -49,8 +49,8 @@ struct Place {
         column(in_row * args.group) {}
 };
 
-/// dx = r·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·scale and x̂ = (x − μ)·r; RMS norm has μ = 0 and no mean(g). With c
-/// = mean(g·x̂)·r it is r·(g − mean(g) − c·(x − μ)): two numbers per group, computed from Σ g and Σ g·(x − μ).
+/// Terms of dx = r·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·scale and x̂ = (x − μ)·r; RMS norm has μ = 0 and no
+/// mean(g). With c = mean(g·x̂)·r this is r·(g − mean(g) − c·(x − μ)). So a group needs two sums: Σ g and Σ g·(x − μ).
 struct RowGradientTerms {
   float r = 0.0F;
   float mean = 0.0F;
@@ -60,17 +60,17 @@ struct RowGradientTerms {
   __device__ float operator()(float x, float g) const { return fmaf(-c, x - mean, g - mean_g) * r; }
 };
 
-/// The statistics of group `g` saved by forward.
+/// The mean and r of group `g`, as saved by forward.
 template <bool kCentred, class T>
 __device__ inline RowGradientTerms kept_of(const BackwardRows<T>& args, int64_t g) {
   RowGradientTerms terms;
-  // With one element x = μ, so the gradient is exactly zero; r = 0 keeps rounding errors out.
+  // If a group has one element, x = μ and the gradient is exactly zero; r = 0 keeps rounding errors out.
   terms.r = kCentred && args.group == 1 ? 0.0F : args.r[g];
   if (kCentred) terms.mean = args.mean[g];
   return terms;
 }
 
-/// Computes mean_g and c from the group's sums Σ g (x) and Σ g·(x − μ) (y).
+/// Computes mean_g and c from the group's sums: sums.x = Σ g, sums.y = Σ g·(x − μ).
 template <bool kCentred>
 __device__ inline void reduce_gradient_terms(RowGradientTerms& terms, float2 sums, int64_t group) {
   const float count = static_cast<float>(group);
@@ -78,8 +78,8 @@ __device__ inline void reduce_gradient_terms(RowGradientTerms& terms, float2 sum
   terms.c = sums.y * terms.r * terms.r / count;
 }
 
-/// Sums over the team, in every thread; x only for kCentred. `scratch` [2 · kWarp] may be reused after the barrier of
-/// another call with a different scratch.
+/// Sums over the team, returned in every thread; `.x` is summed only if kCentred. `scratch` [2 · kWarp] may be reused
+/// after the barrier of a later call with different scratch.
 template <bool kCentred, bool kBlock>
 __device__ inline float2 add_up(const Team<kBlock>& team, float2 sums, float* scratch) {
   const int most = kBlock ? kWarp : team.lanes;
@@ -102,7 +102,8 @@ __device__ inline float2 add_up(const Team<kBlock>& team, float2 sums, float* sc
   return sums;
 }
 
-/// Sums the teams' weight gradients in order into one row of `to`. All threads must be done with `fold`.
+/// Sums the weight gradients of the block's teams, in order, into one row of `to`. All threads must be done with
+/// `fold`.
 template <bool kBlock, int kPacks, int kSize>
 __device__ inline void put_partial(const Team<kBlock>& team, const float (&sums)[kPacks][kSize], int packs, float* fold,
                                    float* to) {
@@ -122,7 +123,7 @@ __device__ inline void put_partial(const Team<kBlock>& team, const float (&sums)
   }
 }
 
-/// Scale of a thread's packs: kept in registers, or reloaded each time if registers are scarce.
+/// The scale at a thread's packs. Kept in registers, or reloaded for each row if registers are scarce.
 template <class T, int kPacks>
 struct ScaleOf {
   static constexpr int kSize = Pack<T>::kSize;
@@ -159,7 +160,7 @@ struct ScaleOf {
 template <int kPacks>
 inline constexpr int kStages = kPacks < 3 ? 3 : 2;
 
-/// A thread's packs of x, dy and dh, [kStages][tensors][kPacks][threads of the block].
+/// Shared-memory stages of a thread's packs of x, dy and dh: [kStages][tensors][kPacks][threads of the block].
 template <class T, int kPacks>
 struct Staged {
   Pack<T>* room;
@@ -168,7 +169,7 @@ struct Staged {
   __device__ Pack<T>* at(int stage, int stream, int k) const {
     return room + ((stage * streams + stream) * kPacks + k) * blockDim.x + threadIdx.x;
   }
-  /// Starts copying this thread's packs of the row that begins at element `at_row`; nothing if packs = 0.
+  /// Starts the asynchronous copy of this thread's packs of the row that begins at element `at_row`.
   template <bool kBlock>
   __device__ void copy(const BackwardRows<T>& args, const Team<kBlock>& team, int packs, int64_t at_row,
                        int stage) const {
@@ -183,7 +184,7 @@ struct Staged {
   }
 };
 
-/// Registers per thread: three blocks of 256 threads per SM, or two if the sums need more registers.
+/// Registers per thread: 80 let an SM hold three blocks of 256 threads; 128 let it hold two.
 template <bool kCentred, int kPacks>
 inline constexpr int kRegisters = kPacks + (kCentred ? 1 : 0) <= 2 ? 80 : 128;
 
@@ -218,7 +219,7 @@ __global__ void __maxnreg__((kRegisters<kCentred, kPacks>))
   int turn = 0;
   for (int64_t base = begin; base < args.rows; base += step) {
     const int64_t row = base + team.index();
-    const int here = row < args.rows ? packs : 0;  // idle lanes stay for the reductions
+    const int here = row < args.rows ? packs : 0;  // lanes without a row copy nothing, but take part in the reductions
     const int64_t at = row * args.width + place.column;
     RowGradientTerms terms = next;
     next = kept(row + step);
@@ -268,7 +269,7 @@ __global__ void __maxnreg__((kRegisters<kCentred, kPacks>))
 }
 
 template <class T, bool kCentred>
-__global__ void __launch_bounds__(kLoopThreads) backward_again(const __grid_constant__ BackwardRows<T> args) {
+__global__ void __launch_bounds__(kLoopThreads) backward_rereading(const __grid_constant__ BackwardRows<T> args) {
   __shared__ float scratch[64];
   const Team<true> team(0, scratch);
   const Place place(args);
@@ -287,7 +288,7 @@ __global__ void __launch_bounds__(kLoopThreads) backward_again(const __grid_cons
       const float d = to_float(args.dy[at + i]);
       sums.x += grad(i);
       sums.y = fmaf(grad(i), centred, sums.y);
-      // Each thread only visits its own columns, so the partial sums in memory serve as its accumulators.
+      // Each thread visits only its own columns, so it accumulates directly in the partial sums in memory.
       float* dscale = args.dscale + partial + i;
       float* dbias = args.dbias + partial + i;
       if (args.dscale != nullptr) *dscale = fmaf(d * centred, terms.r, first ? 0.0F : *dscale);
@@ -324,7 +325,7 @@ BackwardKernel<T> backward_kernel(const Layout& layout) {
   }
 }
 
-/// Number of blocks: one wave, as registers and shared memory allow, divided among the groups of a row.
+/// Number of blocks per group of a row: one wave, as registers and shared memory allow, divided among the groups.
 template <class Kernel>
 int64_t slots_for(Kernel kernel, int threads, size_t shared, const Device& device, int64_t groups, int64_t tasks) {
   int resident = 1;
@@ -333,7 +334,7 @@ int64_t slots_for(Kernel kernel, int threads, size_t shared, const Device& devic
   return std::clamp<int64_t>(wave / groups, 1, tasks);
 }
 
-/// Memory for the partial sums of `slots` blocks; `total` itself if there is only one block.
+/// Memory [slots, width] for the partial sums of `slots` blocks, or `total` itself if there is only one block.
 inline Tensor partial_sums(const Tensor& total, int64_t slots) {
   if (!total.defined() || slots == 1) return total;
   return Tensor::empty({slots, total.dim(0)}, DType::f32, total.device());
@@ -365,8 +366,8 @@ void run_held(const Device& device, BackwardRows<T> args, const WeightGradients&
 }
 
 template <bool kCentred, class T>
-void run_again(const Device& device, BackwardRows<T> args, const WeightGradients& to) {
-  const auto kernel = backward_again<T, kCentred>;
+void run_rereading(const Device& device, BackwardRows<T> args, const WeightGradients& to) {
+  const auto kernel = backward_rereading<T, kCentred>;
   const int64_t groups = args.width / args.group;
   args.slots = slots_for(kernel, kLoopThreads, 0, device, groups, args.rows);
   const Tensor dscale = partial_sums(to.dscale, args.slots);
@@ -390,7 +391,7 @@ void run_backward(const char* op, const Device& device, const BackwardRows<T>& a
   if (can_hold<T>(args.group, {args.x, args.dy, args.dh, args.scale, args.dx})) {
     run_held<kCentred>(device, args, to);
   } else {
-    run_again<kCentred>(device, args, to);
+    run_rereading<kCentred>(device, args, to);
   }
   check_launch(op);
 }

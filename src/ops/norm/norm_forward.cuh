@@ -1,6 +1,6 @@
 #pragma once
 
-// norm_rows.cuh explains the strategy.
+// Forward kernels of the norms. norm_rows.cuh explains the strategy.
 
 #include "lamina/ops/norm/norm_rows.cuh"
 
@@ -20,7 +20,7 @@ struct ForwardRows {
   float eps;
 };
 
-/// Loads the group's packs; adds the residual and stores the sum as h if there is one.
+/// Loads the packs of a group. If there is a residual, adds it and stores the sum as h.
 template <class T, bool kBlock, int kPacks>
 __device__ inline void load_group(const ForwardRows<T>& args, const Team<kBlock>& team, int packs, int64_t at,
                                   Pack<T> (&held)[kPacks]) {
@@ -31,15 +31,15 @@ __device__ inline void load_group(const ForwardRows<T>& args, const Team<kBlock>
   team.template each<kPacks>(packs, [&](int k, int p) { other[k] = load_pack(args.residual + at + p * kSize); });
   team.template each<kPacks>(packs, [&](int k, int p) {
 #pragma unroll
-    for (int j = 0; j < kSize; ++j) {  // rounded to T, the value that later layers see
+    for (int j = 0; j < kSize; ++j) {  // rounded to T, because later layers see h in T
       held[k].values[j] = from_float<T>(to_float(held[k].values[j]) + to_float(other[k].values[j]));
     }
     store_pack(args.h + at + p * kSize, held[k]);
   });
 }
 
-/// Which parameters are present. If all are, in one dtype, a kernel branches once instead of per pack, so that the
-/// loads of a pack need not wait for the stores of the previous one.
+/// Which parameters are present. If all are present with the same dtype, a kernel branches once instead of once per
+/// pack. Then the loads of a pack need not wait for the stores of the previous one.
 enum class Given { all_f32, all_narrow, any };
 template <bool kCentred, class T>
 __device__ inline Given given(const ForwardRows<T>& args) {
@@ -48,7 +48,7 @@ __device__ inline Given given(const ForwardRows<T>& args) {
   return Given::any;
 }
 
-/// Scale and bias of one pack, if present.
+/// Scale and bias of one pack; the loader leaves out those that are not present.
 template <class T, bool kCentred>
 struct Affine {
   float scale[Pack<T>::kSize];
@@ -95,7 +95,8 @@ __device__ inline void normalize(const ForwardRows<T>& args, const Affine<T, kCe
   for (int j = 0; j < kSize; ++j) pack.values[j] = from_float<T>(v[j]);
 }
 
-/// kFew: few blocks cannot hide latency, so scale and bias are loaded together with x, after a prefetch.
+/// One team per group, which is kept in registers. kFew: there are too few blocks to hide latency, so scale and bias
+/// are prefetched and then loaded together with x.
 template <class T, bool kCentred, bool kBlock, int kPacks, bool kFew>
 __global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
     forward_held(const __grid_constant__ ForwardRows<T> args, int lanes) {
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
   __shared__ float scratch[64];
   const Team<kBlock> team(lanes, scratch);
   const int64_t g = static_cast<int64_t>(blockIdx.x) * team.count() + team.index();
-  const bool valid = g < args.groups;  // idle lanes stay for the reductions
+  const bool valid = g < args.groups;  // lanes without a group stay for the reductions
   const int packs = valid ? static_cast<int>(args.group / kSize) : 0;
   const int64_t at = g * args.group;
   const auto first_column = [&] { return args.group == args.width ? 0 : at % args.width; };
@@ -159,7 +160,7 @@ __global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
 }
 
 template <class T, bool kCentred>
-__global__ void __launch_bounds__(kLoopThreads) forward_again(const __grid_constant__ ForwardRows<T> args) {
+__global__ void __launch_bounds__(kLoopThreads) forward_rereading(const __grid_constant__ ForwardRows<T> args) {
   __shared__ float scratch[kWarp];
   grid_dependency_wait();
   const float count = static_cast<float>(args.group);
@@ -201,7 +202,7 @@ __global__ void __launch_bounds__(kLoopThreads) forward_again(const __grid_const
   }
 }
 
-/// For many groups: smaller blocks than packed_layout_of, and for layer norm more packs per thread.
+/// Layout for many groups: smaller blocks than packed_layout_of and, for layer norm, more packs per thread.
 inline Layout many_layout_of(int64_t packs, bool centred) {
   Layout layout = packed_layout_of(packs);
   if (!layout.block) {
@@ -216,7 +217,7 @@ inline Layout many_layout_of(int64_t packs, bool centred) {
 template <class T>
 using ForwardKernel = void (*)(ForwardRows<T>, int);
 
-/// For few groups, which are latency-bound: as many threads as have data to hold.
+/// Kernel for few groups, which are latency-bound: as many threads as there are packs.
 template <class T, bool kCentred>
 ForwardKernel<T> kernel_for_few(const Layout& layout) {
   if (!layout.block) return forward_held<T, kCentred, false, 2, true>;
@@ -243,7 +244,7 @@ void run_forward(const char* op, const Device& device, const ForwardRows<T>& arg
                      more...);
   };
   if (!can_hold<T>(args.group, {args.x, args.residual, args.scale, args.bias, args.h, args.y})) {
-    launch(forward_again<T, kCentred>, blocks_for(args.groups, 1), kLoopThreads);
+    launch(forward_rereading<T, kCentred>, blocks_for(args.groups, 1), kLoopThreads);
   } else {
     const int64_t packs = args.group / Pack<T>::kSize;
     const Layout spread = layout_of(packs);

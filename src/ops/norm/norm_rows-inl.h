@@ -1,12 +1,13 @@
-// Row kernels of RMS norm (kCentred false: the mean is not subtracted) and layer norm (kCentred true). A group is a
-// row, or a part of one, with its own mean and variance.
+// CPU row kernels of RMS norm (kCentred false: the mean is not subtracted) and layer norm (kCentred true). A group is a
+// row, or a part of a row that has its own mean and variance (RmsNormOptions::group_size).
 //
-// A group is read from memory once; later passes find it in cache. Memory must not idle during those passes, so every
-// pass prefetches. A CPU drops prefetches that arrive faster than memory answers (Zen 4: a pass over cached data with
-// one prefetch per line loses half of them), so each line is prefetched twice, one pass apart. Sums use a fixed number
-// of accumulators, which hides latency and makes results independent of the number of threads. Large outputs use
-// streaming stores. Weight gradients are summed over blocks of kBlock rows in registers, then per range of rows, then
-// over the ranges in order.
+// A group is read from memory once; later passes find it in cache. Every pass prefetches the next group, so that memory
+// is not idle during the later passes. A CPU drops prefetches that arrive faster than memory answers (Zen 4 drops half
+// if a pass over cached data prefetches every line), so each line is prefetched twice, in two passes.
+//
+// Sums use a fixed number of accumulators, which hides latency and makes results independent of the number of threads.
+// Large outputs use streaming stores. Weight gradients are summed over blocks of kBlock rows in registers, then per
+// range of rows, then over the ranges in order.
 //
 // The loop bodies are always_inline; otherwise the compiler emits a call per vector.
 #if defined(LAMINA_OPS_NORM_NORM_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -74,17 +75,18 @@ T* at_or_null(T* first, int64_t offset) {
   return first == nullptr ? nullptr : first + offset;
 }
 
-/// How tensors larger than the caches are accessed: streaming stores for outputs, and inputs prefetched `ahead`
-/// elements early (0: no prefetch).
+/// How memory is accessed. If the tensors exceed the caches, outputs use streaming stores and inputs are prefetched
+/// `ahead` elements early (0: no prefetch).
 struct MemoryAccess {
   bool streaming;
   int64_t ahead;
 };
 
-/// For inputs and an output of `total` elements, processed in pieces of `span`; the output has rows of `row`.
+/// The access pattern for inputs and an output of `total` elements, processed in pieces of `span` elements. The output
+/// has rows of `row` elements.
 template <class T>
 MemoryAccess plan_traffic(const T* to, int64_t total, int64_t row, int64_t span) {
-  constexpr int64_t kLeast = 4096;  // elements: shorter pieces end before memory answers
+  constexpr int64_t kLeast = 4096;  // elements; a shorter distance is too late to hide memory latency
   // Two inputs and an output exceed the caches at half the size at which an output alone does.
   const bool large = exceeds_last_level_cache(2 * total * static_cast<int64_t>(sizeof(T)));
   return {should_stream(to, total, row), large ? std::max(span, kLeast) : 0};
@@ -92,21 +94,21 @@ MemoryAccess plan_traffic(const T* to, int64_t total, int64_t row, int64_t span)
 
 /// Prefetches into L2 the cache line `ahead` elements after p. Prefetching past the end is harmless.
 template <class T>
-HWY_INLINE void ask(const T* p, int64_t ahead) {
+HWY_INLINE void prefetch_ahead(const T* p, int64_t ahead) {
   if (ahead != 0) __builtin_prefetch(p + ahead, 0, 2);
 }
 
-/// Elements from i on of x, or of h = x + residual, which is stored first.
+/// Returns elements i … of x or, if there is a residual, of h = x + residual, which it stores first.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_sum(D d, const T* x, const T* residual, T* h, int64_t i, size_t count) {
   const auto v = load_n(d, x + i, count);
   if (residual == nullptr) return v;
   store_n(d, hn::Add(v, load_n(d, residual + i, count)), h + i, count);
-  return load_n(d, h + i, count);  // rounded to T, the value that later layers see
+  return load_n(d, h + i, count);  // rounded to T, because later layers see h in T
 }
 
-/// Mean and 1/σ of one group. The variance is computed around the mean in a second pass, which avoids the cancellation
-/// of a sum of squares. Lanes after the end of a group are masked.
+/// Computes mean and r = 1/σ of one group. The variance is computed around the mean in a second pass, which avoids the
+/// cancellation of Σx² − n·μ². Lanes after the end of a group are masked.
 template <bool kCentred, class T>
 HWY_INLINE void statistics(const NormForwardRows<T>& args, int64_t g, int64_t ahead) {
   using A = Accumulate<T>;
@@ -116,9 +118,9 @@ HWY_INLINE void statistics(const NormForwardRows<T>& args, int64_t g, int64_t ah
   const T* x = args.x + at;
   const T* residual = at_or_null(args.residual, at);
   T* h = at_or_null(args.h, at);
-  const auto ask_for = [&](int64_t i) HWY_ATTR __attribute__((always_inline)) {
-    ask(x + i, ahead);
-    if (residual != nullptr) ask(residual + i, ahead);
+  const auto prefetch_at = [&](int64_t i) HWY_ATTR __attribute__((always_inline)) {
+    prefetch_ahead(x + i, ahead);
+    if (residual != nullptr) prefetch_ahead(residual + i, ahead);
   };
   A squares = 0;
   if constexpr (kCentred) {
@@ -131,7 +133,7 @@ HWY_INLINE void statistics(const NormForwardRows<T>& args, int64_t g, int64_t ah
     const T* from = h != nullptr ? h : x;
     squares = sum_vectors(
         d, n, [&](int64_t i, size_t count, int /*k*/) HWY_ATTR __attribute__((always_inline)) {
-          ask_for(i);
+          prefetch_at(i);
           auto v = hn::Sub(load_n(d, from + i, count), mean);
           if (count != hn::Lanes(d)) v = hn::IfThenElseZero(hn::FirstN(d, count), v);
           return hn::Mul(v, v);
@@ -139,7 +141,7 @@ HWY_INLINE void statistics(const NormForwardRows<T>& args, int64_t g, int64_t ah
   } else {
     squares = sum_vectors(
         d, n, [&](int64_t i, size_t count, int /*k*/) HWY_ATTR __attribute__((always_inline)) {
-          ask_for(i);
+          prefetch_at(i);
           const auto v = load_sum(d, x, residual, h, i, count);
           return hn::Mul(v, v);
         });
@@ -147,8 +149,8 @@ HWY_INLINE void statistics(const NormForwardRows<T>& args, int64_t g, int64_t ah
   args.r[g] = A{1} / std::sqrt(squares / static_cast<A>(n) + static_cast<A>(args.eps));
 }
 
-/// y of one group from its statistics. RMS norm has only one other pass, which is memory-bound itself and has many
-/// prefetches dropped, so lines are prefetched again here.
+/// Computes y of one group from its statistics. RMS norm has only one pass before this one. That pass is memory-bound,
+/// so many of its prefetches are dropped; this pass prefetches the lines again.
 template <bool kCentred, class T>
 HWY_INLINE void normalize(const NormForwardRows<T>& args, int64_t g, const MemoryAccess& access) {
   const ComputeTag<T> d;
@@ -165,9 +167,9 @@ HWY_INLINE void normalize(const NormForwardRows<T>& args, int64_t g, const Memor
   const int64_t ahead = access.ahead;
   for_vectors(
       d, args.group, [&](int64_t i, size_t count) HWY_ATTR __attribute__((always_inline)) {
-        if constexpr (!kCentred) ask(x + i, ahead);
-        ask(x + i, 2 * ahead);
-        if (residual != nullptr) ask(residual + i, 2 * ahead);
+        if constexpr (!kCentred) prefetch_ahead(x + i, ahead);
+        prefetch_ahead(x + i, 2 * ahead);
+        if (residual != nullptr) prefetch_ahead(residual + i, 2 * ahead);
         auto v = load_n(d, from + i, count);
         if constexpr (kCentred) v = hn::Sub(v, mean);
         v = hn::Mul(v, r);
@@ -180,7 +182,8 @@ HWY_INLINE void normalize(const NormForwardRows<T>& args, int64_t g, const Memor
 template <bool kCentred, class T>
 void norm_forward_rows(const Threads& threads, const NormForwardRows<T>& args) {
   const MemoryAccess access = plan_traffic(args.y, args.groups * args.group, args.group, args.group);
-  // At most 256 ranges: what is prefetched past the end of a range is mostly read by another core.
+  // At most 256 ranges. Lines prefetched past the end of a range are mostly used by another core, so longer ranges
+  // waste less.
   const int64_t grain = std::max(rows_per_range(args.group), (args.groups + 255) / 256);
   threads.ranges(args.groups, grain, [&](int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t g = begin; g < end; ++g) {
@@ -191,18 +194,19 @@ void norm_forward_rows(const Threads& threads, const NormForwardRows<T>& args) {
   });
 }
 
-/// Rows whose weight gradients are summed in registers before they are added to memory. More rows would leave too
-/// little cache for the prefetched ones.
+/// Rows whose weight gradients are summed in registers before they are added to memory. With more rows, too little
+/// cache is left for prefetched lines.
 inline constexpr int kBlock = 2;
 
-/// dx = r·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·scale and x̂ = (x − μ)·r; RMS norm has μ = 0 and no mean(g). With c
-/// = mean(g·x̂)·r it is r·(g − mean(g) − c·(x − μ)): two numbers per group.
+/// Terms of dx = r·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·scale and x̂ = (x − μ)·r; RMS norm has μ = 0 and no
+/// mean(g). With c = mean(g·x̂)·r this is r·(g − mean(g) − c·(x − μ)). So a group needs two sums: Σ g and Σ g·(x − μ).
 template <class V>
 struct RowGradientTerms {
   V r, mean, c, mean_g;
 };
 
-/// Computes the RowGradientTerms of `kRows` rows at one group's columns, together because they share the scale.
+/// Computes the RowGradientTerms of `kRows` rows at one group's columns. The rows are processed together because they
+/// share the scale.
 template <bool kCentred, int kRows, class T, class V = hn::Vec<ComputeTag<T>>>
 HWY_INLINE void reduce_gradient_terms(const NormBackwardRows<T>& args, int64_t row, int64_t in_row, int64_t ahead,
                                       RowGradientTerms<V>* HWY_RESTRICT terms) {
@@ -225,8 +229,8 @@ HWY_INLINE void reduce_gradient_terms(const NormBackwardRows<T>& args, int64_t r
     const auto scale_v = scale != nullptr ? load_n(d, scale + i, count) : hn::Set(d, A{1});
     for (int k = 0; k < kRows; ++k) {
       const int64_t at = k * width + i;
-      ask(x + at, ahead);
-      ask(dy + at, ahead);
+      prefetch_ahead(x + at, ahead);
+      prefetch_ahead(dy + at, ahead);
       const auto grad = hn::Mul(load_n(d, dy + at, count), scale_v);
       auto v = load_n(d, x + at, count);
       if constexpr (kCentred) {
@@ -244,7 +248,7 @@ HWY_INLINE void reduce_gradient_terms(const NormBackwardRows<T>& args, int64_t r
   }
   for (; i < n; i += lanes) add(i, static_cast<size_t>(std::min(lanes, n - i)), 0);
   for (int k = 0; k < kRows; ++k) {
-    // With one element x = μ, so the gradient is exactly zero; r = 0 keeps rounding errors out.
+    // If a group has one element, x = μ and the gradient is exactly zero; r = 0 keeps rounding errors out.
     const A r = kCentred && n == 1 ? A{0} : args.r[(first + k * width) / n];
     const A c = hn::GetLane(hn::SumOfLanes(d, hn::Add(dot[k][0], dot[k][1]))) * r * r / static_cast<A>(n);
     const A mean_g = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum[k][0], sum[k][1]))) / static_cast<A>(n);
@@ -271,8 +275,8 @@ HWY_INLINE void backward_block(const NormBackwardRows<T>& args, int64_t row, int
   auto* dbias = at_or_null(args.dbias, range * args.stride + in_row);
   const bool streaming = access.streaming;
   const int64_t ahead = access.ahead;
-  // 4K aliasing: rows may be a multiple of 4096 bytes apart, and a load stalls on an older store with equal low address
-  // bits. So all loads come before the stores.
+  // Avoid 4K aliasing: rows may lie a multiple of 4096 bytes apart, and a load stalls on an older store whose low
+  // address bits are equal. So all loads come before the stores.
   for_vectors(
       d, args.group, [&](int64_t i, size_t count) HWY_ATTR __attribute__((always_inline)) {
         V out[kRows];
@@ -282,8 +286,8 @@ HWY_INLINE void backward_block(const NormBackwardRows<T>& args, int64_t row, int
         for (int k = 0; k < kRows; ++k) {
           const int64_t at = k * width + i;
           for (const int64_t early : {ahead, 2 * ahead}) {
-            ask(x + at, early);
-            ask(dy + at, early);
+            prefetch_ahead(x + at, early);
+            prefetch_ahead(dy + at, early);
           }
           auto x_v = load_n(d, x + at, count);
           if constexpr (kCentred) x_v = hn::Sub(x_v, terms[k].mean);
@@ -323,33 +327,35 @@ void norm_backward_rows(const Threads& threads, const NormBackwardRows<T>& args)
   });
 }
 
-/// Rows per range in backward: at most 64 partial sums of the weight gradients, for every batch size.
+/// Rows per range in backward. There are at most 64 ranges, and so at most 64 partial sums of the weight gradients.
 inline int64_t backward_grain(int64_t rows, int64_t width) {
   const int64_t grain = std::max(rows_per_range(width), (rows + 63) / 64);
   return (grain + kBlock - 1) / kBlock * kBlock;
 }
 
-/// One row of partial weight-gradient sums per range of rows. Addresses a multiple of 4096 bytes apart map to the same
-/// L1 set, which rows of x and dy already fill, so the sums start `apart` bytes off.
+/// Partial sums of a weight gradient: one row per range of rows. Addresses a multiple of 4096 bytes apart map to the
+/// same L1 set, which rows of x and dy already fill, so the sums start `page_offset` bytes after x, modulo 4096.
 template <class A>
 class PartialSums {
  public:
   static constexpr int64_t kPage = 4096 / static_cast<int64_t>(sizeof(A));
 
-  /// Empty if the gradient is not needed.
+  /// If `total` is undefined, the gradient is not needed and this is empty.
   template <class Rows>
-  PartialSums(const Tensor& total, const Rows& rows, size_t apart)
+  PartialSums(const Tensor& total, const Rows& rows, size_t page_offset)
       : total_(total), ranges_((rows.rows + rows.grain - 1) / rows.grain), stride_(stride(rows.width)) {
     if (!total.defined()) return;
     room_ = Tensor::empty({ranges_ * stride_ + kPage}, total.dtype(), total.device());
-    const size_t shift = reinterpret_cast<uintptr_t>(rows.x) + apart - reinterpret_cast<uintptr_t>(room_.data<A>());
+    const size_t shift =
+        reinterpret_cast<uintptr_t>(rows.x) + page_offset - reinterpret_cast<uintptr_t>(room_.data<A>());
     first_ = room_.data<A>() + shift % 4096 / 64 * (64 / sizeof(A));
   }
 
   static int64_t stride(int64_t width) { return (width + kPage - 1) / kPage * kPage; }
   A* first() const { return first_; }
 
-  /// total = Σ of the ranges, in order. Most sums are in the caches of other cores, so few columns make a task.
+  /// total = Σ over the ranges, in order. Most partial sums are in the caches of other cores, so a task takes only few
+  /// columns.
   void add_up(const Threads& threads) const {
     if (first_ == nullptr) return;
     A* total = total_.template data<A>();

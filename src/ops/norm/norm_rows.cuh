@@ -1,12 +1,14 @@
 #pragma once
 
-// Shared by the kernels of RMS norm (kCentred false: the mean is not subtracted) and layer norm (kCentred true). A
-// group is a row, or a part of one, with its own mean and variance.
+// Shared by the GPU kernels of RMS norm (kCentred false: the mean is not subtracted) and layer norm (kCentred true). A
+// group is a row, or a part of a row that has its own mean and variance (RmsNormOptions::group_size). A pack is 16
+// bytes of neighbouring elements, one load or store.
 //
-// A group is read from memory once and kept in packs in the registers of a team of threads: some lanes of a warp for
-// short groups, a whole block for long ones. The variance around the mean needs no second read, so the access is one
-// read and one write (two each with the residual). norm_backward.cuh explains backward. Unaligned widths or addresses
-// and groups beyond kMostPacks use a block per group that reads again from cache, element by element.
+// A group is read from memory once and kept in the registers of a team of threads: some lanes of a warp for short
+// groups, a whole block for long ones. The variance around the mean then needs no second read, so memory traffic is one
+// read and one write (two each with the residual). norm_backward.cuh explains backward. If a width or an address is not
+// 16-byte aligned, or a group has more than kMostPacks packs, a block per group reads it element by element, again from
+// cache for each pass.
 
 #include <algorithm>
 #include <bit>
@@ -19,9 +21,9 @@ using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kTeamThreads = 256;   // threads of a block with several teams
 constexpr int kBlockThreads = 512;  // maximum threads of a block that is one team
-constexpr int kLoopThreads = 256;   // threads of a block that reads a group again
+constexpr int kLoopThreads = 256;   // threads of a block that reads a group from cache again
 
-/// A team: `lanes` (a power of two) neighbouring threads of a warp, or the block.
+/// The threads that share a group: `lanes` neighbouring threads of a warp (a power of two), or the whole block.
 template <bool kBlock>
 struct Team {
   int lanes;
@@ -33,7 +35,7 @@ struct Team {
   __device__ int index() const { return kBlock ? 0 : threadIdx.x / lanes; }
   __device__ int count() const { return kBlock ? 1 : blockDim.x / lanes; }
 
-  /// Sum over the team, in every thread; all threads of the block must call it.
+  /// Sum over the team, returned in every thread. All threads of the block must call it.
   __device__ float sum(float value) const {
     if constexpr (kBlock) {
       return block_sum(value, scratch);
@@ -42,7 +44,7 @@ struct Team {
       return value;
     }
   }
-  /// Two sums with one pair of barriers.
+  /// Two sums at once, with one pair of barriers. All threads of the block must call it.
   __device__ float2 sum(float2 value) const {
     const int most = kBlock ? kWarp : lanes;
     for (int step = most / 2; step > 0; step /= 2) {
@@ -64,7 +66,7 @@ struct Team {
     return value;
   }
 
-  /// Calls fn(k, p) for every pack p < packs of this thread, its k-th; the loop over k is unrolled.
+  /// Calls fn(k, p) for each of this thread's packs with index p < packs; k counts them. The loop over k is unrolled.
   template <int kPacks, class F>
   __device__ void each(int packs, const F& fn) const {
 #pragma unroll
@@ -75,7 +77,7 @@ struct Team {
   }
 };
 
-/// Loads kCount floats (a multiple of four) that the kernel does not change, from a 16-byte-aligned address.
+/// Loads kCount floats (a multiple of four) from a 16-byte-aligned address that the kernel does not write.
 template <int kCount>
 __device__ inline void load_floats(const float* from, float (&to)[kCount]) {
 #pragma unroll
@@ -84,7 +86,7 @@ __device__ inline void load_floats(const float* from, float (&to)[kCount]) {
     __builtin_memcpy(to + j, &four, sizeof(four));
   }
 }
-/// Loads kCount elements of T, at most a pack, converted to float.
+/// Loads kCount elements of T (at most one pack) as floats.
 template <class T, int kCount>
 __device__ inline void load_floats(const T* from, float (&to)[kCount]) {
   Vec<T, kCount> some;
@@ -105,13 +107,13 @@ __device__ inline void store_floats(const float (&from)[kCount], float* to) {
   }
 }
 
-/// A weight or bias stored in f32 or in T, read as f32.
+/// A weight or bias stored in f32 (`wide`) or in T (`narrow`), read as f32. Both null: not given.
 template <class T>
 struct Parameters {
   const float* wide = nullptr;
   const T* narrow = nullptr;
 
-  // NOLINTNEXTLINE(google-explicit-constructor): lets callers compare with null and check the alignment
+  // NOLINTNEXTLINE(google-explicit-constructor): callers compare with null and check the alignment
   __host__ __device__ operator const void*() const {
     return narrow != nullptr ? static_cast<const void*>(narrow) : wide;
   }
@@ -120,21 +122,21 @@ struct Parameters {
   }
   __device__ float operator[](int64_t i) const { return narrow != nullptr ? to_float(narrow[i]) : wide[i]; }
 };
-/// Loads kCount elements, at most a pack.
+/// Loads kCount parameters (at most one pack) as floats.
 template <class T, int kCount>
 __device__ inline void load_floats(const Parameters<T>& from, float (&to)[kCount]) {
   if (from.narrow == nullptr) return load_floats(from.wide, to);
   load_floats(from.narrow, to);
 }
 
-/// A norm's weight or bias, of f32 or of element type E.
+/// The pointer to a norm's weight or bias, which is f32 or has element type E.
 template <class E>
 Parameters<DeviceType<E>> parameters(const Tensor& tensor) {
   if (tensor.defined() && tensor.dtype() != DType::f32) return {nullptr, device_data<E>(tensor)};
   return {device_data<float>(tensor), nullptr};
 }
 
-/// Which threads hold a group: teams of `lanes` among a block's `threads`, or the whole block.
+/// How threads are divided among groups: teams of `lanes` among a block's `threads`, or the whole block.
 struct Layout {
   int threads;
   int lanes;
@@ -155,7 +157,8 @@ inline Layout layout_of(int64_t packs) {
   return {static_cast<int>((threads + kWarp - 1) / kWarp * kWarp), 0, true, most};
 }
 
-/// Up to 128 packs: teams of lanes, with as few packs per thread as keep all lanes busy; above: the whole block.
+/// The layout for a group of `packs` packs. Up to 128 packs: teams of lanes, with as few packs per thread as keep all
+/// lanes busy. More: the whole block.
 inline Layout packed_layout_of(int64_t packs) {
   Layout best{0, 0, false, 0};
   for (int each = 1; each <= 4; ++each) {

@@ -4,8 +4,8 @@
 
 namespace lamina::ops {
 
-/// weight + offset in the accumulation type for `like`; undefined if there is no weight. GPU kernels also accept a
-/// weight of dtype `like`.
+/// weight + offset in the accumulation type of `like`; undefined if there is no weight. On a GPU, a weight of dtype
+/// `like` without offset is returned as it is, because the kernels also accept it.
 inline Tensor norm_scale(const Tensor& weight, double offset, DType like) {
   if (!weight.defined()) return {};
   const bool on_gpu = weight.device().like() == DeviceKind::cuda;

@@ -23,7 +23,7 @@ struct RmsNormOptions {
 ///   dx = r · g − x · r³ · Σ(g·x) / n        dweight = Σ_rows dy · x · r
 Tensor rms_norm(const Tensor& x, const Tensor& weight, const RmsNormOptions& options = {});
 
-/// Residual addition and norm, fused: h = x + residual, y = rms_norm(h).
+/// Residual addition and norm in one pass: h = x + residual, y = rms_norm(h). residual has x's shape and type.
 ResidualNorm add_rms_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
                           const RmsNormOptions& options = {});
 

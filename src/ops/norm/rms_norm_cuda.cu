@@ -1,4 +1,4 @@
-// norm_rows.cuh explains the strategy.
+// Instantiates the kernels of norm_forward.cuh and norm_backward.cuh; norm_rows.cuh explains the strategy.
 #include "lamina/ops/norm/norm_backward.cuh"
 #include "lamina/ops/norm/norm_forward.cuh"
 #include "lamina/ops/norm/rms_norm_kernel.h"

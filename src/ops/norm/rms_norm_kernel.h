@@ -4,23 +4,24 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments. `scale` is weight + offset in the accumulation type (on a GPU x's dtype is allowed), or undefined.
+/// Kernel arguments. `scale` is weight + offset in the accumulation type or, on a GPU, may have x's dtype; undefined:
+/// 1.
 struct RmsNormForward {
   Tensor x;
-  Tensor residual;  ///< undefined: no addition
+  Tensor residual;  ///< undefined: nothing is added
   Tensor scale;     ///< [width]
   double eps;
   int64_t group_size;
-  Tensor h;  ///< x + residual, output if residual is defined
+  Tensor h;  ///< output, if residual is defined: x + residual
   Tensor y;
   Tensor r;  ///< [rows · groups], 1/rms, accumulation type
 };
 struct RmsNormBackward {
-  Tensor x;  ///< input of the norm
+  Tensor x;  ///< input of the norm (h if there was a residual)
   Tensor scale;
   Tensor r;
   Tensor dy;
-  Tensor dh;  ///< additional gradient of h, or undefined
+  Tensor dh;  ///< gradient of h from its other use, or undefined; added to dx
   int64_t group_size;
   Tensor dx;
   Tensor dweight;  ///< [width], accumulation type, or undefined

@@ -1,5 +1,5 @@
-// Memory-bound: four tensors are read and three written back to the lines just read, so plain stores cost nothing
-// extra. Elements are independent, so the result does not depend on the chunks.
+// Memory-bound: four tensors are read, and three are written back to the lines just read, so streaming stores would not
+// help. Elements are independent, so results do not depend on how they are divided into chunks.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/optim/adamw_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -19,7 +19,7 @@ using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 template <class A>
 struct AdamWScalars {
   A decay;      // 1 - lr · weight_decay
-  A lerp;       // m ← base + lerp · (g - m), base is the nearer of m and g
+  A lerp;       // m ← base + lerp · (g - m), where base is m or g, whichever has the larger weight
   bool from_m;  // base is m
   A beta2;
   A rest2;  // 1 - beta2

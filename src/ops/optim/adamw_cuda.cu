@@ -1,5 +1,5 @@
-// Memory-bound: four tensors are read and three or four written, once each. Slots are batched as in slots.cuh; a block
-// updates 2048 elements of one slot.
+// Memory-bound: four tensors are read and three or four (with a master copy) are written, once each. Many slots share a
+// launch, see slots.cuh; a block updates 2048 elements of one slot.
 #include <cmath>
 
 #include "lamina/ops/optim/adamw_kernel.h"
@@ -19,7 +19,7 @@ struct Entry {
   float* m;
   float* v;
   int64_t n;
-  float lr, weight_decay;  ///< used with dynamics, instead of the next three
+  float lr, weight_decay;  ///< used with dynamics, instead of the next three fields
   float decay;             ///< 1 − lr · weight_decay
   float root;              ///< 1 / sqrt(1 − beta2^step)
   float minus_step;        ///< −lr / (1 − beta1^step)
@@ -28,13 +28,13 @@ struct Entry {
 };
 
 struct Scalars {
-  float lerp;  ///< m ← base + lerp · (g − m), base is the nearer of m and g
+  float lerp;  ///< m ← base + lerp · (g − m), where base is m or g, whichever has the larger weight
   bool from_m;
   float beta2, rest2, eps;
   const float* dynamics;  ///< optional
 };
 
-/// The scalars of one slot in this step.
+/// The scalars of one slot in this step, after applying `dynamics`.
 struct Step {
   float decay, minus_step, root, clip;
 };

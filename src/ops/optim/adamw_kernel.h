@@ -2,6 +2,8 @@
 
 #include "lamina/ops/optim/adamw.h"
 
+// Kernels of adamw(). The slots have been checked.
+
 namespace lamina::ops {
 
 namespace cpu {

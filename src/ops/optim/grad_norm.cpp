@@ -9,7 +9,7 @@
 namespace lamina::ops {
 namespace {
 
-/// The defined tensors and their indices in the list.
+/// The defined tensors of a list, and their indices in it.
 struct Defined {
   std::vector<Tensor> tensors;
   std::vector<size_t> places;

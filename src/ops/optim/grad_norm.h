@@ -15,25 +15,26 @@ struct BadElement {
   double value;   ///< NaN or ±infinity
 };
 
-/// Result of global_norm().
+/// Result of global_norm() and clip_grad_norm_().
 struct GradNorm {
   double norm = 0.0;  ///< sqrt(Σ g²) over all elements of all tensors
-  /// The first NaN or infinite element; empty if all are finite. (Finite f64 tensors may still overflow the sum: then
-  /// norm is infinite and this is empty.)
+  /// The first NaN or infinite element; empty if all are finite. (The squares of finite f64 tensors may still overflow:
+  /// then norm is infinite and this is empty.)
   std::optional<BadElement> bad;
 };
 
-/// L2 norm of all gradients as one vector. Squares are summed in f64 per chunk and the chunks in order, so the result
-/// does not depend on the number of threads. Skips undefined tensors; any floating type and strides. 0 on `meta`.
+/// L2 norm of all gradients taken as one vector. Squares are summed in f64 per chunk, and the chunks in order, so the
+/// result does not depend on the number of threads. Undefined tensors are skipped; any floating type and any strides
+/// are allowed. Returns 0 on `meta`.
 GradNorm global_norm(const std::vector<Tensor>& grads);
 
 /// Options of clip_grad_norm_().
 struct ClipOptions {
   double max_norm = 1.0;  ///< largest norm after clipping
-  /// Throw an Error that names the first bad tensor and position. Otherwise the gradients stay unchanged and the result
-  /// says where.
+  /// True: a NaN or infinity throws an Error that names the tensor and the position. False: the gradients stay
+  /// unchanged, and the result says where the NaN or infinity is.
   bool error_if_nonfinite = false;
-  /// Names for messages, one per tensor; or empty.
+  /// Names of the tensors for error messages, one per tensor; or empty.
   std::vector<std::string> names;
 };
 
@@ -41,12 +42,12 @@ struct ClipOptions {
 /// Pascanu et al. 2013, arXiv:1211.5063.
 GradNorm clip_grad_norm_(const std::vector<Tensor>& grads, const ClipOptions& options);
 
-/// t ← t · factor in place, for all tensors in one pass; to undo a loss scale or average micro-batches.
+/// t ← t · factor in place, for all tensors in one pass. Used to undo a loss scale or to average micro-batches.
 void scale_(const std::vector<Tensor>& tensors, double factor);
 
-/// The result of clip_grad_norm_ left on the device for later kernels: norm ← sqrt(Σ g²) and factor ← min(1, max_norm /
-/// (norm + 1e-6)), or −1 if the norm is not finite. Does not synchronize and does not change the gradients; an infinite
-/// max_norm clips nothing.
+/// clip_grad_norm_() for captured steps: leaves its result on the device for later kernels. norm ← sqrt(Σ g²) and
+/// factor ← min(1, max_norm / (norm + 1e-6)), or −1 if the norm is not finite. Does not synchronize and does not change
+/// the gradients. An infinite max_norm clips nothing.
 ///   norm, factor  one f32 each, on the gradients' device; may be slices of a larger tensor
 void clip_factor(const std::vector<Tensor>& grads, double max_norm, const Tensor& norm, const Tensor& factor);
 

@@ -1,5 +1,5 @@
-// Each chunk sums its squares in f64 with a few vectors; the chunks are added in order. f64 holds the square of any
-// f32, so smaller types never overflow. A bad element is searched only if a sum is not finite.
+// Each chunk sums its squares in f64, and the chunks' sums are added in order. f64 holds the square of any f32, so f32,
+// bf16 and f16 never overflow. NaN and infinity are searched for only if a sum is not finite.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/optim/grad_norm_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -25,7 +25,8 @@ inline double squares_of_piece(const double* x, int64_t n) {
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-/// f32, bf16 and f16: each f32 vector is squared as two f64 vectors; two f32 vectors are in flight.
+/// Σ x² of n elements of f32, bf16 or f16. Each f32 vector is squared as two f64 vectors; two f32 vectors are in
+/// flight.
 template <class T>
 double squares_of_piece(const T* x, int64_t n) {
   const hn::ScalableTag<float> d;

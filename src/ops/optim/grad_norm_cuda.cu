@@ -1,6 +1,6 @@
-// A block sums the squares of one chunk in f64 (half the f32 rate on data center GPUs, hidden by memory latency). One
-// block then adds the chunks' sums in a fixed order and finds the first that is not finite. The sum stays on the
-// device; only what the host needs is copied.
+// A block sums the squares of one chunk in f64. That runs at half the f32 rate on data center GPUs, which memory
+// latency hides. One block then adds the chunks' sums in a fixed order and finds the first that is not finite. The sum
+// stays on the device; only what the host needs is copied.
 #include <algorithm>
 #include <cmath>
 
@@ -31,7 +31,7 @@ std::vector<Entry> entries_of(const char* op, const std::vector<Tensor>& tensors
   return entries;
 }
 
-/// Sum over up to 1024 threads, in thread 0; `scratch` holds 32 values.
+/// Sum over up to 1024 threads, returned in thread 0; `scratch` holds 32 values.
 __device__ double block_sum_f64(double value, double* scratch) {
   for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
   if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = value;

@@ -41,7 +41,7 @@ void check_matrices(size_t index, const MuonSlot& slot) {
                slot.param.shape(), "; give the rows of every packed matrix");
 }
 
-/// Each nonempty matrix of a parameter as a slot of its own.
+/// One slot per nonempty matrix of a parameter.
 std::vector<MuonSlot> matrices_of(const MuonSlot& slot) {
   const Shape all{slot.param.shape().rows(), slot.param.dim(-1)};
   const std::vector<int64_t> parts = slot.parts.empty() ? std::vector<int64_t>{slot.param.dim(-2)} : slot.parts;
@@ -70,7 +70,8 @@ void update_matrix(const MuonSlot& slot, const MuonOptions& options) {
                 slot.lr * scale_of(slot.param, options.scale));
 }
 
-/// The update of a parameter of which ranks hold parts: momentum is element-wise, the rest needs whole matrices.
+/// Updates a parameter that is divided over ranks. Momentum is element-wise and runs on this rank's part; the rest
+/// needs whole matrices, which are gathered first.
 void update_part(const MuonSlot& slot, const MuonOptions& options) {
   const Device& device = slot.param.device();
   const Shape shape = slot.param.shape();
@@ -95,8 +96,8 @@ void update_part(const MuonSlot& slot, const MuonOptions& options) {
   LAMINA_LAUNCH(device, (Work{0, slot_bytes(flat, 0)}), muon_apply, args, slot.lr);
 }
 
-/// Newton–Schulz on x [rows, cols]; A is the smaller of X·Xᵀ and Xᵀ·X. a·X + (b·A + c·A²)·X is one GEMM with a added to
-/// the diagonal of the polynomial, which saves a pass over X.
+/// Newton–Schulz iterations on x [rows, cols]. A is the smaller of X·Xᵀ and Xᵀ·X. The update a·X + (b·A + c·A²)·X is
+/// one GEMM: a is added to the diagonal of the polynomial b·A + c·A², which saves a pass over X.
 template <class T>
 void newton_schulz(const Threads& threads, Tensor& x, int steps) {
   const int64_t rows = x.dim(0);

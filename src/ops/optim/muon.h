@@ -7,7 +7,7 @@
 
 namespace lamina::ops {
 
-/// Factor on the learning rate of a [rows, cols] matrix.
+/// Factor on the learning rate of a matrix [rows, cols].
 enum class MuonScale : uint8_t {
   aspect,       ///< sqrt(max(1, rows / cols))
   match_adamw,  ///< 0.2 · sqrt(max(rows, cols)): updates as large as AdamW's, so AdamW's learning rate can be reused
@@ -16,19 +16,20 @@ enum class MuonScale : uint8_t {
 /// Options of muon().
 struct MuonOptions {
   double momentum = 0.95;               ///< decay of the momentum
-  bool nesterov = true;                 ///< use the momentum of the next step
+  bool nesterov = true;                 ///< Nesterov momentum: the update looks one step ahead
   int steps = 5;                        ///< Newton–Schulz iterations
-  double eps = 1e-7;                    ///< smallest norm that the update is divided by
+  double eps = 1e-7;                    ///< lower limit of the norm by which the update is divided
   MuonScale scale = MuonScale::aspect;  ///< factor on the learning rate
 };
 
-/// One parameter of muon() with its state.
+/// Parameter, gradient and state of one tensor for muon().
 struct MuonSlot : ParamSlot {
   Tensor momentum;  ///< f32 (f64 for f64), initially zeros; updated
-  /// Rows of the matrices packed into each [rows, cols] of param; empty: a single matrix.
+  /// Row counts of the matrices that are packed into param along its rows, such as q, k and v; empty: a single matrix.
   std::vector<int64_t> parts = {};
-  /// If ranks hold parts of the matrices (tensor parallel): the whole of a tensor like param from this rank's part, and
-  /// this rank's part of a whole. All ranks call muon() with the same parameters. `parts` are then those of the whole.
+  /// For parameters divided over ranks (tensor parallel): returns the whole tensor, given this rank's part of param or
+  /// of a tensor like it. All ranks call muon() with the same parameters. `parts` then describes the whole tensor.
+  /// own_part is the inverse: it returns this rank's part of a whole tensor.
   std::function<Tensor(const Tensor& own)> gather = {};
   std::function<Tensor(const Tensor& whole)> own_part = {};  ///< see gather
 };

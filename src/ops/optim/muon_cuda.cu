@@ -1,6 +1,6 @@
 // The element-wise parts of a Muon step, one pass each, and the GEMMs of the Newton–Schulz iteration in f32. The norm
-// stays on the device. If it is not finite, a Fault is reported and the update becomes zero, so that the parameter
-// stays intact until the next synchronization throws.
+// stays on the device. If it is not finite, a Fault is reported and the update becomes zero: the parameter keeps its
+// value until the next synchronization throws.
 #include <algorithm>
 #include <utility>
 
@@ -78,7 +78,8 @@ Product dense(int64_t m, int64_t n, int64_t k, const Tensor& a, const Tensor& b,
   return product;
 }
 
-/// As on the CPU: A is the smaller of X·Xᵀ and Xᵀ·X, and a·X + (b·A + c·A²)·X is one GEMM with a on the diagonal.
+/// Newton–Schulz iterations. As on the CPU, A is the smaller of X·Xᵀ and Xᵀ·X, and a·X + (b·A + c·A²)·X is one GEMM
+/// with a added to the diagonal of the polynomial.
 void newton_schulz(Tensor& x, int steps) {
   const Device device = x.device();
   const int64_t rows = x.dim(0);

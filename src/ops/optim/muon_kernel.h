@@ -4,14 +4,15 @@
 
 namespace lamina::ops {
 
-/// Coefficients of the Newton–Schulz iteration.
+/// Coefficients of the Newton–Schulz iteration X ← kLinear·X + (kCubic·A + kQuintic·A²)·X.
 struct NewtonSchulz {
   static constexpr double kLinear = 3.4445;
   static constexpr double kCubic = -4.7750;
   static constexpr double kQuintic = 2.0315;
 };
 
-/// Kernel arguments for one matrix; `update` [rows, cols] is in the type of the arithmetic.
+/// Kernel arguments for one matrix. `update` [rows, cols] has the accumulation type and holds u, then X of the formula
+/// in muon.h.
 struct MuonMatrix {
   MuonSlot slot;
   Tensor update;
@@ -19,11 +20,11 @@ struct MuonMatrix {
 };
 
 namespace cpu {
-/// Computes b and u of the formula.
+/// update ← u, after updating the momentum b.
 void muon_momentum(const MuonMatrix& args);
-/// u ← X of the formula.
+/// update ← X, the result of the iterations that start from u.
 void muon_orthogonalize(const MuonMatrix& args);
-/// Updates p from X.
+/// Updates param from X; `scaled_lr` is lr · scale.
 void muon_apply(const MuonMatrix& args, double scaled_lr);
 }  // namespace cpu
 namespace cuda {

@@ -9,12 +9,12 @@ namespace lamina::ops {
 /// Options of sgd().
 struct SgdOptions {
   double momentum = 0.0;  ///< decay of the momentum; 0: none
-  bool nesterov = false;  ///< use the momentum of the next step
+  bool nesterov = false;  ///< Nesterov momentum: the update looks one step ahead
 };
 
-/// One parameter of sgd() with its state.
+/// Parameter, gradient and state of one tensor for sgd().
 struct SgdSlot : ParamSlot {
-  Tensor momentum;  ///< f32 (f64 for f64), initially zeros; updated. Undefined if the option is 0
+  Tensor momentum;  ///< f32 (f64 for f64), initially zeros; updated. Undefined if the momentum option is 0
 };
 
 /// One SGD step for all slots in one pass, without dampening:

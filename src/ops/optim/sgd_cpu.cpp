@@ -1,4 +1,4 @@
-// One pass, as in adamw_cpu.cpp.
+// One memory-bound pass over the elements, as in adamw_cpu.cpp.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/optim/sgd_cpu.cpp"
 #include <hwy/foreach_target.h>

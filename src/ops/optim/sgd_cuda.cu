@@ -1,4 +1,4 @@
-// One pass, as in adamw_cuda.cu, with one state tensor or none.
+// One memory-bound pass over the elements, as in adamw_cuda.cu, with one state tensor (momentum) or none.
 #include "lamina/ops/optim/sgd_kernel.h"
 #include "lamina/ops/optim/slots.cuh"
 

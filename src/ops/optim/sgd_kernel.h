@@ -2,6 +2,8 @@
 
 #include "lamina/ops/optim/sgd.h"
 
+// Kernels of sgd(). The slots have been checked.
+
 namespace lamina::ops {
 
 namespace cpu {

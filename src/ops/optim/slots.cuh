@@ -1,9 +1,10 @@
 #pragma once
 
-// Multi-tensor kernels: descriptions of many tensors are passed as kernel parameters, up to 4 KB per launch, so that
-// nothing is copied to the device and a captured graph keeps them. Each tensor is split into chunks, one per block; a
-// block finds its tensor by binary search. Elements of all dtypes are converted to f32, four at a time if aligned, so
-// that a warp's f32 accesses are contiguous. Dtypes are uniform branches, so one kernel serves every mix.
+// Multi-tensor kernels: one launch processes many tensors. Their pointers and sizes are passed as kernel parameters, up
+// to 4 KB per launch, so nothing is copied to the device and a captured CUDA graph keeps them. Each tensor is split
+// into chunks, one per block; a block finds its tensor by binary search. Elements of all dtypes are converted to f32,
+// four at a time if aligned, so that a warp's f32 accesses are contiguous. Dtypes are uniform branches, so one kernel
+// serves every mix.
 
 #include <vector>
 
@@ -17,7 +18,8 @@ constexpr int kSlotWidth = 4;  // elements per thread and access
 template <class T>
 using Four = lamina::cuda::Vec<T, kSlotWidth>;
 
-/// Entry has `int64_t n`, the number of elements, and `bool packed`: all its addresses are 16-byte aligned.
+/// The tensors of one launch. Entry describes one of them; it has `int64_t n`, the number of elements, and `bool
+/// packed`, true if all its addresses are 16-byte aligned.
 template <class Entry>
 struct Batch {
   static constexpr int kMost = (4096 - 128) / (sizeof(Entry) + sizeof(int));
@@ -51,7 +53,7 @@ void each_batch(const std::vector<Entry>& entries, int64_t chunk, const F& launc
   send();
 }
 
-/// f64 slots are supported on the CPU only.
+/// Throws for f64 slots, which only the CPU supports.
 inline void check_slot_type(const char* op, DType type) {
   lamina::cuda::visit_floating(op, type, [](auto) {});
 }
@@ -102,7 +104,7 @@ __device__ inline void store_as(const float (&from)[kWidth], void* to, DType typ
   store_values<__half>(from, to, i);
 }
 
-/// The entry of this block's chunk.
+/// The index of the entry to which this block's chunk belongs.
 template <class Entry>
 __device__ inline int entry_of(const Batch<Entry>& batch) {
   int low = 0;
@@ -118,7 +120,8 @@ __device__ inline int entry_of(const Batch<Entry>& batch) {
   return low;
 }
 
-/// Calls four(i) and one(i) for the elements of this block's chunk; `chunk` is a multiple of four.
+/// Calls four(i) for groups of four elements and one(i) for single elements of this block's chunk. `chunk` is a
+/// multiple of four.
 template <class Entry, class FourAt, class One>
 __device__ inline void for_each_in_chunk(const Entry& entry, int in_entry, int chunk, const FourAt& four,
                                          const One& one) {

@@ -4,20 +4,21 @@
 
 namespace lamina::ops {
 
-/// Checks shapes, dtypes, device and hyperparameters of slot `index`; makes the gradient contiguous.
+/// Checks shapes, dtypes, device and hyperparameters of slot `index`, and makes the gradient contiguous.
 void check_slot(const char* op, size_t index, ParamSlot& slot);
-/// Checks a state tensor: param's shape, in the type of the arithmetic, contiguous.
+/// Checks a state tensor such as a momentum: param's shape, accumulation type, contiguous.
 void check_slot_state(const char* op, size_t index, const char* name, const Tensor& state, const ParamSlot& slot);
-/// Marks param and master as written; throws if a tape forbids it.
+/// Marks param and master as modified; throws if a tape still needs their old values.
 void mark_slot_written(const char* op, const ParamSlot& slot);
-/// Checks that `value` is in [0, 1).
+/// Checks that the hyperparameter `value` is in [0, 1).
 void check_fraction(const char* op, const char* name, double value);
 void check_not_negative(const char* op, const char* name, double value);
 
 /// Bytes read and written by an update with `states` state tensors.
 int64_t slot_bytes(const ParamSlot& slot, int64_t states);
 
-/// Concatenates the elements of many tensors and splits them into equal chunks, which depend only on the sizes.
+/// Views many tensors as one long array and splits it into chunks of kSize elements. The division depends only on the
+/// sizes of the tensors, not on the number of threads.
 class Chunks {
  public:
   static constexpr int64_t kSize = 65536;
@@ -51,7 +52,7 @@ class Chunks {
   }
 
  private:
-  static constexpr int64_t kAlign = 64;  // pieces start at whole cache lines
+  static constexpr int64_t kAlign = 64;  // each tensor starts at a whole cache line
   std::vector<int64_t> sizes_;
   std::vector<int64_t> starts_;
   int64_t end_ = 0;

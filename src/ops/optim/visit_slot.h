@@ -4,7 +4,8 @@
 
 namespace lamina::ops {
 
-/// Calls fn(TypeTag<P>{}, TypeTag<G>{}) for the dtypes of a checked slot's parameter and gradient.
+/// Calls fn(TypeTag<P>{}, TypeTag<G>{}) with the element types of a slot's parameter and gradient. The slot has been
+/// checked.
 template <class F>
 void visit_slot(const ParamSlot& slot, const F& fn) {
   if (slot.param.dtype() == DType::f64) {
@@ -25,7 +26,7 @@ void visit_slot(const ParamSlot& slot, const F& fn) {
   }
 }
 
-/// Calls fn(param type, grad type, slot, begin, end) for pieces of all slots, in parallel.
+/// Calls fn(param type tag, grad type tag, slot, begin, end) for ranges of elements of all slots, in parallel.
 template <class Slot, class F>
 void run_slots(const std::vector<Slot>& slots, const F& fn) {
   std::vector<int64_t> sizes;

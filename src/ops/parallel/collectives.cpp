@@ -8,7 +8,7 @@
 namespace lamina::ops {
 namespace {
 
-/// A contiguous copy in the accumulation type, which communicators can sum.
+/// A contiguous copy in the accumulation type, in which communicators sum.
 Tensor wide_copy(const Tensor& x) {
   const Tensor wide = x.detach().to(accumulation_type(x.dtype()));
   return wide.shares_memory_with(x) ? wide.clone() : wide.contiguous();
@@ -26,7 +26,7 @@ std::vector<int64_t> in_elements(const std::vector<int64_t>& counts, int64_t eac
   return elements;
 }
 
-/// Elements of one index of dimension 0.
+/// Number of elements per index of dimension 0.
 int64_t width_of(const Tensor& x) {
   int64_t width = 1;
   for (int axis = 1; axis < x.rank(); ++axis) width *= x.dim(axis);

@@ -17,24 +17,26 @@ Tensor zeros_wide(const Tensor& like) {
   return Tensor::zeros(like.shape(), accumulation_type(like.dtype()), like.device());
 }
 
-/// Tokens [begin, begin + count) of x [batch, seq, heads, d].
+/// Slice of tokens [begin, begin + count) of x [batch, seq, heads, d].
 Tensor tokens_of(const Tensor& x, int64_t begin, int64_t count) {
   return begin == 0 && count == x.dim(1) ? x : x.slice(1, begin, count);
 }
 
-/// Queries [begin, begin + count) of statistics [batch, n_heads, seq].
+/// Slice of queries [begin, begin + count) of the softmax statistics x [batch, n_heads, seq].
 Tensor statistics_of(const Tensor& x, int64_t begin, int64_t count) {
   return begin == 0 && count == x.dim(2) ? x : x.slice(2, begin, count).contiguous();
 }
 
-/// The tensors of one rank that travel around the ring: each step every rank gets those that the rank before it held.
+/// Tensors that travel around the ring of ranks. At first every rank holds its own; in each step it passes what it
+/// holds to the next rank and receives from the previous one.
 class Travelling {
  public:
   Travelling(const ContextShare& share, std::vector<Tensor> own) : share_(share), held_(std::move(own)) {
     for (Tensor& x : held_) x = x.contiguous();
   }
 
-  int rank() const { return (ranks().rank() - steps_ + ranks().size()) % ranks().size(); }  ///< whose tensors are held
+  /// The rank that owns the tensors held now.
+  int rank() const { return (ranks().rank() - steps_ + ranks().size()) % ranks().size(); }
   const Tensor& operator[](size_t i) const { return held_[i]; }
 
   void step(std::string_view label) {
@@ -67,7 +69,7 @@ class Travelling {
 constexpr const char* kBlocks = "key and value blocks";
 constexpr const char* kBlockGradients = "key and value gradients";
 
-/// Attention of all ranks' tokens, one block of keys at a time.
+/// Ring attention of this rank's queries: processes one block of keys and values at a time.
 class Ring {
  public:
   Ring(const ContextShare& share, const AttentionOptions& options, const AttentionExtras& extras, const Device& device)
@@ -76,7 +78,7 @@ class Ring {
     if (!starts.empty()) starts_ = Tensor::from(starts, {static_cast<int64_t>(starts.size())}, device);
   }
 
-  /// Returns the output. Keeps what backward() needs besides q, k, v and the output.
+  /// Returns the output. Saves what backward() needs besides q, k, v and the output.
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v) {
     const Tensor y = Tensor::zeros({q.dim(0), q.dim(1), q.dim(2), v.dim(3)}, accumulation_type(q.dtype()), q.device());
     log_sum_exp_ =
@@ -100,7 +102,7 @@ class Ring {
     Tensor q, k, v;  ///< accumulation type
     Tensor sinks;    ///< undefined if not needed
   };
-  /// `y` is the output, `dy` its gradient.
+  /// Gradients, given the output y and its gradient dy.
   Gradients backward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& y, const Tensor& dy,
                      bool needs_sinks) const {
     Gradients result{zeros_wide(q), {}, {}, {}};
@@ -117,7 +119,7 @@ class Ring {
         AttentionBackward args;
         args.forward = block_of(block, kv.rank(), q, kv[0], kv[1]);
         args.forward.saved_log_sum_exp = saved_log_sum_exp_[index++];
-        // The weights of all keys, not of the block: exp(score − lse) · 1.
+        // Softmax weights relative to all keys, not only to the block's: exp(score − lse) · 1.
         args.forward.row_max = statistics_of(log_sum_exp_, block.query, block.queries);
         args.forward.row_inv_sum.fill_(1.0);
         args.forward.y = tokens_of(y, block.query, block.queries).contiguous();
@@ -133,7 +135,7 @@ class Ring {
         tokens_of(dkv[1], block.key, block.keys).add_(args.dv);
       }
     }
-    dkv.step(kBlockGradients);  // home
+    dkv.step(kBlockGradients);  // the last step brings the gradients back to the owners of the keys
     result.k = dkv[0];
     result.v = dkv[1];
     return result;
@@ -146,8 +148,9 @@ class Ring {
     return ring_blocks(share_, options_.causal, key_rank);
   }
 
-  /// Own tokens follow each other as in the sequence, so its mask applies to them; other blocks have none. Every query
-  /// has a block of own keys, which therefore counts the sink.
+  /// Arguments of attention() for a block. A block of own tokens uses the mask, because these tokens are in the order
+  /// of the sequence. Other blocks need no mask. Every query has exactly one block of own keys, so that one counts the
+  /// attention sink.
   AttentionForward block_of(const RingBlock& block, int key_rank, const Tensor& q, const Tensor& k,
                             const Tensor& v) const {
     AttentionOptions options = options_;
@@ -167,7 +170,7 @@ class Ring {
   Tensor sinks_;
   Tensor starts_;
   Tensor log_sum_exp_;
-  std::vector<bool> saved_log_sum_exp_;  ///< of every block, in order
+  std::vector<bool> saved_log_sum_exp_;  ///< one per processed block, in order
 };
 
 Tensor ring_attention(const Tensor& q, const Tensor& k, const Tensor& v, const ContextShare& share,
@@ -190,7 +193,7 @@ Tensor ring_attention(const Tensor& q, const Tensor& k, const Tensor& v, const C
   return y;
 }
 
-/// All ranks' tokens of x [batch, tokens, heads, d] in the order of the sequence: [batch, seq, heads, d].
+/// Gathers the tokens of all ranks in the order of the sequence: x [batch, tokens, heads, d] to [batch, seq, heads, d].
 Tensor gathered(const Tensor& x, const ContextShare& share) {
   std::vector<int64_t> counts;
   std::vector<Tensor> chunks(static_cast<size_t>(2 * share.ranks->size()));
@@ -206,7 +209,8 @@ Tensor gathered(const Tensor& x, const ContextShare& share) {
   return concat(chunks, 0).transpose(0, 1);
 }
 
-/// Every rank has all keys and values. The queries of a chunk and a document are the last positions of its keys.
+/// Attention without a ring: every rank gathers all keys and values. Attends once per document in each of this rank's
+/// two chunks. The queries are then the last positions of the keys, as the causal mask expects.
 Tensor gathered_attention(const Tensor& q, const Tensor& k_own, const Tensor& v_own, const ContextShare& share,
                           const AttentionOptions& options, const AttentionExtras& extras) {
   const Tensor k = gathered(k_own, share);

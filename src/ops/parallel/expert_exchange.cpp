@@ -13,14 +13,14 @@
 namespace lamina::ops {
 namespace {
 
-/// Rows that travel between this rank and every other one.
+/// The rows that this rank exchanges with every other rank.
 struct ExpertTraffic {
-  std::vector<int64_t> sent;      ///< to each rank
-  std::vector<int64_t> received;  ///< from each rank
-  Tensor experts;                 ///< [Σ received, 1] i64: expert of each received row, counted from this rank's first
+  std::vector<int64_t> sent;      ///< number of rows sent to each rank
+  std::vector<int64_t> received;  ///< number of rows received from each rank
+  Tensor experts;                 ///< [Σ received, 1] i64: expert of each received row; this rank's first expert is 0
 };
 
-/// On meta every expert gets equally many rows.
+/// The traffic assumed on `meta`, where the routing is unknown: every expert gets equally many rows.
 ExpertTraffic rehearsed_traffic(const Tensor& rows, const std::vector<int64_t>& held, const comm::Communicator& ranks) {
   const int64_t experts = std::accumulate(held.begin(), held.end(), int64_t{0});
   ExpertTraffic traffic;
@@ -38,7 +38,7 @@ ExpertTraffic rehearsed_traffic(const Tensor& rows, const std::vector<int64_t>& 
 ExpertTraffic traffic_of(const Tensor& rows, const Tensor& offsets, const std::vector<int64_t>& held,
                          comm::Communicator& ranks) {
   const std::vector<int64_t> starts = offsets.to_vector<int64_t>();
-  std::vector<int64_t> counts;  // rows of each expert
+  std::vector<int64_t> counts;  // number of rows of each expert
   for (size_t e = 0; e + 1 < starts.size(); ++e) counts.push_back(starts[e + 1] - starts[e]);
   ExpertTraffic traffic;
   auto expert = counts.begin();
@@ -75,7 +75,7 @@ Tensor run_divided_experts(const Tensor& rows, const Tensor& offsets, const std:
   const int64_t used = std::accumulate(traffic.sent.begin(), traffic.sent.end(), int64_t{0});
   const Tensor sent = used == rows.dim(0) ? rows : rows.slice(0, 0, used);
   const Tensor received = exchange_rows(sent, ranks, traffic.sent, traffic.received, "expert rows");
-  // Rows come sorted by sender, then by expert: sort them by expert, and undo it afterwards.
+  // Received rows are sorted by sender, then by expert. dispatch() sorts them by expert; combine() undoes it.
   const DispatchPlan plan = plan_dispatch(traffic.experts, held[static_cast<size_t>(ranks.rank())]);
   const Tensor outputs = run(dispatch(received, plan), plan.offsets);
   const Tensor one = Tensor::full({received.dim(0), 1}, 1.0, accumulation_type(rows.dtype()), rows.device());

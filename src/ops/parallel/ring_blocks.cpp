@@ -5,9 +5,10 @@
 namespace lamina::ops {
 namespace {
 
-/// The part of two different chunks that sees each other: that of the document which reaches from the earlier chunk
-/// into the later one.
-RingBlock meeting(const ContextShare& share, bool causal, const PositionRange& queries, const PositionRange& keys) {
+/// The (query, key) pairs of two different chunks that see each other. They lie in the document that spans from the
+/// earlier chunk into the later one; there is at most one.
+RingBlock visible_block(const ContextShare& share, bool causal, const PositionRange& queries,
+                        const PositionRange& keys) {
   const bool keys_first = keys.begin < queries.begin;
   if (causal && !keys_first) return {};
   const PositionRange& earlier = keys_first ? keys : queries;
@@ -21,17 +22,17 @@ RingBlock meeting(const ContextShare& share, bool causal, const PositionRange& q
   return {q.begin, q.size(), k.begin, k.size()};
 }
 
-/// Joins neighbours with the same keys, or with the same queries.
+/// Merges neighbouring blocks that have the same keys or the same queries.
 std::vector<RingBlock> joined(std::vector<RingBlock> blocks) {
   for (size_t a = 0; a < blocks.size(); ++a) {
     for (size_t b = 0; b < blocks.size(); ++b) {
       if (a == b) continue;
       RingBlock& x = blocks[a];
       const RingBlock& y = blocks[b];
-      const bool below = x.key == y.key && x.keys == y.keys && x.query + x.queries == y.query;
-      const bool beside = x.query == y.query && x.queries == y.queries && x.key + x.keys == y.key;
-      if (!below && !beside) continue;
-      (below ? x.queries : x.keys) += below ? y.queries : y.keys;
+      const bool stacked = x.key == y.key && x.keys == y.keys && x.query + x.queries == y.query;
+      const bool side_by_side = x.query == y.query && x.queries == y.queries && x.key + x.keys == y.key;
+      if (!stacked && !side_by_side) continue;
+      (stacked ? x.queries : x.keys) += stacked ? y.queries : y.keys;
       blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(b));
       return joined(std::move(blocks));
     }
@@ -47,7 +48,7 @@ std::vector<RingBlock> ring_blocks(const ContextShare& share, bool causal, int k
   for (const PositionRange& queries : share.chunks()) {
     int64_t key = 0;
     for (const PositionRange& keys : share.chunks(key_rank)) {
-      RingBlock block = meeting(share, causal, queries, keys);
+      RingBlock block = visible_block(share, causal, queries, keys);
       block.query += query - queries.begin;
       block.key += key - keys.begin;
       if (block.queries > 0) blocks.push_back(block);
@@ -61,7 +62,7 @@ std::vector<RingBlock> ring_blocks(const ContextShare& share, bool causal, int k
 std::vector<int64_t> own_document_starts(const ContextShare& share) {
   std::vector<int64_t> starts{0};
   int64_t first = 0;
-  int64_t end_of_document = 0;  // of the token before
+  int64_t end_of_document = 0;  // end of the previous token's document
   for (const PositionRange& chunk : share.chunks()) {
     for (int64_t at = chunk.begin; at < chunk.end; at = std::min(chunk.end, end_of_document)) {
       const bool same = at < end_of_document;

@@ -16,7 +16,7 @@ constexpr int64_t kMostHeadDim = 256;
 
 bool is_aligned(const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; }
 
-/// Whether the kernel supports the shape; x may have to be made contiguous.
+/// True if the kernel supports the shape. x may still have to be made contiguous.
 bool fits_kernel(const Tensor& x, const RotaryArgs& turn, const RmsNormOptions& norm) {
   const int64_t head_dim = x.dim(3);
   if (x.device().like() != DeviceKind::cuda || x.dtype() == DType::f64 || x.numel() == 0) return false;
@@ -26,7 +26,7 @@ bool fits_kernel(const Tensor& x, const RotaryArgs& turn, const RmsNormOptions& 
          is_aligned(turn.cos) && is_aligned(turn.sin) && x.numel() / head_dim < int64_t{1} << 30;
 }
 
-/// Whether tokens have a constant stride and heads are 16-byte aligned, as the kernel needs.
+/// True if tokens have a constant stride and heads are 16-byte aligned, as the kernel needs.
 bool has_kernel_strides(const Tensor& x) {
   const auto pack = static_cast<int64_t>(16 / size_of(x.dtype()));
   const Shape& strides = x.strides();
@@ -36,11 +36,11 @@ bool has_kernel_strides(const Tensor& x) {
 
 Tensor with_kernel_strides(const Tensor& x) { return has_kernel_strides(x) ? x.detach() : x.detach().contiguous(); }
 
-/// Heads to be normalized and rotated, if the kernel supports them.
+/// Heads to be normalized and rotated. `fit` says whether the kernel supports them.
 struct Heads {
   Tensor x;
   Tensor weight;
-  RotaryArgs turn;  ///< x and y unset
+  RotaryArgs turn;  ///< x and y are not set
   bool fit;
 
   Heads(const Tensor& of, const Tensor& by, const Tensor& cos, const Tensor& sin, const RmsNormOptions& norm,
@@ -51,7 +51,7 @@ struct Heads {
   }
 };
 
-/// Writes y; returns everything that backward needs, without y.
+/// Writes y. Returns everything that backward needs.
 NormRotaryForward run_forward(const Heads& heads, const Tensor& y, const RmsNormOptions& norm) {
   const Tensor& x = heads.x;
   NormRotaryForward args{heads.turn, norm_scale(heads.weight, norm.weight_offset, x.dtype()), norm.eps,
@@ -65,12 +65,12 @@ NormRotaryForward run_forward(const Heads& heads, const Tensor& y, const RmsNorm
   return args;
 }
 
-/// The tensors that backward reads, so that the tape detects if they are overwritten.
+/// The tensors that backward reads. The tape then detects if one of them is overwritten.
 std::vector<Tensor> saved_of(const NormRotaryForward& done) {
   return {done.turn.x, done.scale, done.turn.cos, done.turn.sin, done.turn.positions};
 }
 
-/// Writes dx; returns the weight's gradient if requested.
+/// Writes dx. Returns the weight's gradient if requested.
 Tensor run_backward(const NormRotaryForward& done, const Tensor& dy, const Tensor& dx, bool weight_gradient) {
   NormRotaryBackward args{done.turn, done.scale, done.r, with_kernel_strides(dy), dx, {}};
   if (weight_gradient) args.dweight = Tensor::empty({dx.dim(3)}, DType::f32, dx.device());
@@ -79,7 +79,7 @@ Tensor run_backward(const NormRotaryForward& done, const Tensor& dy, const Tenso
   return args.dweight;
 }
 
-/// Writes the gradient of the values, which are the third output.
+/// Writes the gradient of the values, the third output: a copy, or zeros if there is none.
 void put_values(Backward& b, Tensor dv) {
   dv.device().add_work({0, 2 * dv.nbytes()});
   b.has_grad(2) ? dv.copy_(b.strided_grad(2)) : dv.fill_(0.0);
@@ -115,7 +115,8 @@ NormedHeads norm_rotary_joined(const Tensor& qkv, int64_t n_heads, int64_t n_kv_
   const Heads keys(all.slice(2, n_heads, n_kv_heads), k_weight, cos, sin, norm, rotation);
   if (!queries.fit || !keys.fit) {
     const std::vector<Tensor> parts = split(qkv, {n_heads, n_kv_heads, n_kv_heads}, 2);
-    // Copy v for backward: a view would keep the unused q and k parts of the packed projection alive.
+    // Copy v if backward will run: a view would keep the whole packed projection in memory, although q and k are not
+    // used.
     return {norm_rotary(parts[0], q_weight, cos, sin, norm, rotation),
             norm_rotary(parts[1], k_weight, cos, sin, norm, rotation),
             is_tracked({qkv}) ? parts[2].contiguous() : parts[2]};

@@ -10,11 +10,11 @@ namespace lamina::ops {
 ///   weight    [head_dim]                      shared by the heads; any floating type, or undefined for no scale
 ///   cos, sin  as in rotary()
 ///   returns x's shape and type
-/// Falls back to the two operators, which round the norm to x's dtype. If the GPU kernel supports the shape, x is read
-/// and y written once without intermediate rounding, and backward reads dy and x once; it keeps x (for a slice: the
-/// whole packed tensor) and 1/rms.
+/// If the GPU kernel supports the shape, x is read and y is written once, without intermediate rounding. Backward then
+/// reads dy and x once; it needs x (if x is a slice, the whole packed tensor stays in memory) and 1/rms. Otherwise runs
+/// the two operators one after the other, which rounds the norm to x's dtype.
 ///
-/// Backward: rotates dy back, then as in rms_norm().
+/// Backward: rotates dy by the negative angle, then as in rms_norm().
 Tensor norm_rotary(const Tensor& x, const Tensor& weight, const Tensor& cos, const Tensor& sin,
                    const RmsNormOptions& norm = {}, const RotaryOptions& rotation = {});
 
@@ -25,10 +25,11 @@ struct NormedHeads {
   Tensor v;  ///< [batch, seq, n_kv_heads, head_dim], unchanged; may be a view
 };
 
-/// norm_rotary() for the queries and keys of a packed projection:
+/// norm_rotary() for the queries and keys of a packed QKV projection:
 ///   qkv                 [batch, seq, n_heads + 2 n_kv_heads, head_dim]   queries, keys, values
 ///   q_weight, k_weight  [head_dim] or undefined
-/// Falls back to split and two norm_rotary calls. The GPU kernel writes gradients directly into the packed dqkv.
+/// If the GPU kernel supports the shape, backward writes the gradients directly into the packed dqkv. Otherwise splits
+/// qkv and calls norm_rotary() twice.
 NormedHeads norm_rotary_joined(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const Tensor& q_weight,
                                const Tensor& k_weight, const Tensor& cos, const Tensor& sin,
                                const RmsNormOptions& norm = {}, const RotaryOptions& rotation = {});

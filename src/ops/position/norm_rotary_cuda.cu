@@ -1,11 +1,11 @@
-// Normalizes and rotates heads in registers. A head belongs to a team of up to 32 lanes of a warp. Each lane holds two
-// packs of it that form whole pairs: the same pack of both halves, or neighbouring packs if pairs are interleaved or
-// nothing is rotated. A lane's pairs use kSize consecutive angles of the tables.
+// Normalizes and rotates heads in registers. A team of up to 32 lanes of a warp processes a head. Each lane holds two
+// packs (16 bytes each) of it that form whole pairs: the same pack of both halves, or neighbouring packs if pairs are
+// interleaved or nothing is rotated. The pairs of a lane use kSize consecutive angles of the tables.
 //
 // Forward reads x and writes y: 65,536 × 16 heads of 128 in bf16 are 0.54 GB, 0.13 ms at 4.2 TB/s (H200); backward
-// moves 1.5 times as much. As in norm_backward.cuh, the kernel is persistent and each thread prefetches its packs of
-// the next heads with cp.async. The scale and the partial weight gradient stay in registers, and so do the angles while
-// a team processes several heads of one token. Two blocks per SM suffice; three are 8 % slower in forward. The blocks'
+// moves 1.5 times as much. As in norm_backward.cuh, the kernel is persistent, and each thread prefetches its packs of
+// the next heads with cp.async. The scale and the partial weight gradient stay in registers, as do the angles while a
+// team processes several heads of one token. Two blocks per SM suffice; three are 8 % slower in forward. The blocks'
 // partial weight gradients are summed in a fixed order (slot_sums.cuh).
 
 #include "lamina/ops/elementwise/slot_sums.cuh"
@@ -24,11 +24,11 @@ using norm::Parameters;
 using norm::store_floats;
 
 constexpr int kNormedThreads = 256;
-constexpr int kRun = 4;            // consecutive heads that a team takes, if there are many
-constexpr int kForwardStages = 8;  // pipeline stages: heads of a team in shared memory, including the current one
+constexpr int kRun = 4;            // consecutive heads that a team processes, if there are many
+constexpr int kForwardStages = 8;  // pipeline stages in shared memory: heads per team, including the current one
 constexpr int kBackwardStages = 4;
 
-/// A row: one head of one token.
+/// Identifies one head of one token, which is one row of the norm.
 struct HeadAt {
   int row, token, head;
 
@@ -60,12 +60,12 @@ struct NormedRows {
   const float* cos;
   const float* sin;
   const int64_t* positions;  ///< optional
-  bool per_batch;            ///< positions are [batch, seq], else [seq]
+  bool per_batch;            ///< positions are [batch, seq]; otherwise [seq]
   int64_t offset, table_rows;
   int rows, heads, seq, head_dim;
-  int turning;  ///< lanes of a team whose packs are rotated; the tables have kSize angles for each
+  int turning;  ///< lanes of a team whose packs are rotated; the tables have kSize angles per lane
   int lanes;    ///< lanes of a team, a power of two
-  int run;      ///< consecutive heads that a team takes
+  int run;      ///< consecutive heads that a team processes
   bool interleaved;
   float* r;  ///< [rows]
   FaultSlot* faults;
@@ -88,7 +88,7 @@ struct NormedBackward {
 template <class T>
 using Numbers = float[2][Pack<T>::kSize];
 
-/// Offsets of a lane's packs in a head; packs outside the head do not exist.
+/// Offsets of a lane's two packs in a head; `there` is false for packs outside the head.
 struct LaneSlot {
   int team, lane;
   int column[2];
@@ -107,8 +107,8 @@ struct LaneSlot {
   }
 };
 
-/// A lane's angles of one token; zeros if nothing is rotated. Lanes without a row rotate zeros by zeros, so that they
-/// add nothing to the weight gradient.
+/// A lane's cos and sin for one token: cos 1 and sin 0 if its packs are not rotated. Lanes without a row have zeros for
+/// both, so they add nothing to the weight gradient.
 template <class T>
 struct Angles {
   static constexpr int kSize = Pack<T>::kSize;
@@ -176,7 +176,7 @@ __device__ inline void store_rounded(const LaneSlot& slot, const Numbers<T>& v, 
   }
 }
 
-/// A thread's packs of kStreams tensors, [kStages][kStreams][2 packs][threads].
+/// Shared-memory stages of a thread's packs of kStreams tensors: [kStages][kStreams][2 packs][threads].
 template <class T, int kStreams, int kStages>
 struct StagedHeads {
   static constexpr int kBytes = kStages * kStreams * 2 * kNormedThreads * 16;
@@ -185,7 +185,7 @@ struct StagedHeads {
   __device__ Pack<T>* at(int stage, int stream, int i) const {
     return room + ((stage * kStreams + stream) * 2 + i) * kNormedThreads + threadIdx.x;
   }
-  /// Copies zeros for packs that do not exist.
+  /// Starts the asynchronous copy of a thread's packs of one head. Packs that do not exist are filled with zeros.
   __device__ void copy(const HeadsIn<const T> (&from)[kStreams], const LaneSlot& slot, const HeadAt& head, bool inside,
                        int stage) const {
     __syncwarp();
@@ -210,7 +210,7 @@ struct StagedHeads {
   }
 };
 
-/// The rows of a team: runs of `run` consecutive rows, with a grid-wide stride between runs.
+/// Iterates over the rows of a team: runs of `run` consecutive rows, with a grid-wide stride between runs.
 struct TeamRows {
   HeadAt at;
   int in_run = 0;
@@ -231,7 +231,7 @@ struct TeamRows {
 };
 
 /// Loops over a team's rows with prefetch: calls turn(at, next row, stage) for each. All lanes of a warp loop until
-/// none has a row left, so some rows may be out of range.
+/// none has a row left, so `at` may be out of range.
 template <class T, int kStreams, int kStages, class F>
 __device__ inline void each_row(const NormedRows<T>& of, const LaneSlot& slot,
                                 const StagedHeads<T, kStreams, kStages>& staged,
@@ -254,7 +254,7 @@ __device__ inline void each_row(const NormedRows<T>& of, const LaneSlot& slot,
   cp_async_wait();
 }
 
-/// Sum over a team, in every lane.
+/// Sum over a team, returned in every lane.
 __device__ inline float team_sum(float sum, int lanes) {
   for (int step = lanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
   return sum;
@@ -295,7 +295,8 @@ __global__ void __launch_bounds__(kNormedThreads, 2) norm_rotary_kernel(const __
   });
 }
 
-/// Sums the teams' weight gradients in order into one row of `to`. All threads must be done with `fold`.
+/// Sums the weight gradients of the block's teams, in order, into one row of `to`. All threads must be done with
+/// `fold`.
 template <class T>
 __device__ inline void put_partial(const NormedRows<T>& of, const LaneSlot& slot, const Numbers<T>& sums, float* fold,
                                    float* to) {
@@ -399,7 +400,7 @@ NormedRows<DeviceType<E>> rows_of(const RotaryArgs& turn, const Tensor& scale, c
   return of;
 }
 
-/// Number of blocks: one wave, or fewer if there are few heads.
+/// Number of blocks: one wave (all resident at once), or fewer if there are few heads.
 template <class T, class Kernel>
 int64_t blocks_of(Kernel kernel, int shared, const NormedRows<T>& of, const Device& device) {
   LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "norm_rotary");

@@ -5,16 +5,16 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments: heads are multiples of 16 bytes, rotary_dim covers whole pairs of packs, tables have one angle per
-/// pair, and tokens have a constant stride.
+/// Kernel arguments. A head is a multiple of 16 bytes, rotary_dim covers whole pairs of packs (16 bytes each), the
+/// tables have one angle per pair, and tokens have a constant stride.
 struct NormRotaryForward {
-  RotaryArgs turn;  ///< including x and y
+  RotaryArgs turn;  ///< with x and y
   Tensor scale;     ///< [head_dim], f32 or x's dtype, or undefined
   double eps;
   Tensor r;  ///< [batch · seq · heads], 1/rms, f32
 };
 struct NormRotaryBackward {
-  RotaryArgs turn;  ///< including x
+  RotaryArgs turn;  ///< with x
   Tensor scale;
   Tensor r;
   Tensor dy;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kOp = "rotary";
 
-/// The positions for the kernel; undefined if the offset suffices.
+/// Positions as contiguous i64, in the form that the kernel takes; undefined if the offset suffices.
 Tensor checked_positions(const char* op, const Tensor& x, int64_t rows, const RotaryOptions& options) {
   const int64_t seq = x.dim(1);
   if (!options.positions.defined()) {

@@ -33,13 +33,13 @@ struct RotaryOptions {
 ///   da = da'·cos[p, a] + db'·sin[p, b],   db = db'·cos[p, b] − da'·sin[p, a]
 Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const RotaryOptions& options = {});
 
-/// rotary() of the first `heads` heads of x [batch, seq, all heads, head_dim], in place: rotates q and k within a
-/// packed projection and leaves the values unchanged. x must be contiguous, and nothing else may use its old values.
-/// Backward overwrites the gradient in the same way.
+/// rotary() in place, for the first `heads` heads of x [batch, seq, all heads, head_dim]. Rotates q and k within a
+/// packed QKV projection and leaves the values unchanged. x must be contiguous, and nothing else may use its old
+/// values. Backward overwrites the gradient in the same way.
 Tensor rotary_in_place(const Tensor& x, int64_t heads, const Tensor& cos, const Tensor& sin,
                        const RotaryOptions& options = {});
 
-/// Resolves a rotary dimension of 0; throws if it or the tables do not fit the heads.
+/// Returns rotary_dim, or head_dim if it is 0. Throws if it or the tables do not fit the heads.
 int64_t checked_rotary_dim(const char* op, const Tensor& cos, const Tensor& sin, int64_t rotary_dim, int64_t head_dim);
 
 }  // namespace lamina::ops

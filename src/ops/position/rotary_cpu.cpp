@@ -1,6 +1,7 @@
-// The coefficients of a position are arranged once so that every head is y = x·c + partner(x)·s, forward and backward,
-// for both pairings and both kinds of tables; the heads then use full vectors. Dimensions shorter than a vector use a
-// narrower one. A partial last vector is shifted back over elements already done, which is cheaper than a masked one.
+// The coefficients of a position are arranged once, so that every head is computed as y = x·c + partner(x)·s. This form
+// covers forward and backward, both pairings and both kinds of tables, and uses full vectors. Dimensions shorter than a
+// vector use a narrower vector. A partial last vector is moved back so that it overlaps elements already done, which is
+// cheaper than a masked one.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/position/rotary_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -17,14 +18,15 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// Coefficients of one position, [rotary_dim] each.
+/// Coefficients c and s of one position, [rotary_dim] each.
 template <class A>
 struct Coefficients {
   A* c;
   A* s;
 };
 
-/// From a table row with one angle per pair (the same for both halves) or per element.
+/// Fills the coefficients for half_split pairing from a table row, which has one angle per pair (the same for both
+/// halves) or one entry per element.
 template <class A>
 void lay_out_split(const A* cos, const A* sin, int64_t half, bool per_pair, bool transposed, Coefficients<A> to) {
   const hn::ScalableTag<A> d;
@@ -67,7 +69,7 @@ void lay_out_interleaved(const A* cos, const A* sin, int64_t half, bool per_pair
   }
 }
 
-/// y[i] = x[i]·c[i] + x[i + half]·s[i] and y[i + half] likewise, i < half.
+/// Half-split pairs: y[i] = x[i]·c[i] + x[i + half]·s[i] for i < half, and y[i + half] likewise.
 template <class D, class T>
 HWY_INLINE void rotate_split(D d, const T* x, Coefficients<hn::TFromD<D>> by, int64_t half, bool streaming, T* y) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -88,7 +90,7 @@ HWY_INLINE void rotate_split(D d, const T* x, Coefficients<hn::TFromD<D>> by, in
   }
 }
 
-/// y[i] = x[i]·c[i] + x[i ^ 1]·s[i], i < n.
+/// Interleaved pairs: y[i] = x[i]·c[i] + x[i ^ 1]·s[i] for i < n.
 template <class D, class T>
 HWY_INLINE void rotate_interleaved(D d, const T* x, Coefficients<hn::TFromD<D>> by, int64_t n, bool streaming, T* y) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -132,7 +134,8 @@ void rotate_all(const RotaryArgs& args) {
   const auto rotate_tokens = [&](int64_t begin, int64_t end) HWY_ATTR {
     std::vector<A> room(static_cast<size_t>(2 * n));
     const Coefficients<A> by{room.data(), room.data() + n};
-    std::vector<T> before(static_cast<size_t>(in_place ? n : 0));  // the last vector of a head may overlap
+    // Old values of a head, for rotation in place: the last vector may overlap the one before.
+    std::vector<T> before(static_cast<size_t>(in_place ? n : 0));
     for (int64_t token = begin; token < end; ++token) {
       const int64_t place = per_batch ? token : token % seq;
       const int64_t at = (positions != nullptr ? positions[place] : args.offset + place) * row;

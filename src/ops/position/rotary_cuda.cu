@@ -1,6 +1,7 @@
-// A thread takes one pack of a head's first half and its partner pack of the second half (or one pack of whole pairs if
-// interleaved). The coefficients come from the tables, which stay in cache; each element is read and written once, in
-// packs. Other threads copy the elements after the rotary dimension. Unaligned heads use single pairs instead of packs.
+// A thread takes one pack (16 bytes) of a head's first half and the matching pack of the second half, or one pack of
+// whole pairs if they are interleaved. The coefficients come from the tables, which stay in cache. Each element is read
+// and written once. Other threads copy the elements after the rotary dimension. Unaligned heads are processed pair by
+// pair.
 #include "lamina/ops/position/rotary_kernel.h"
 #include "lamina/tensor/cuda/vector_access.cuh"
 
@@ -15,10 +16,10 @@ struct Turn {
   const float* cos;
   const float* sin;
   const int64_t* positions;  ///< optional
-  bool per_batch;            ///< positions are [batch, seq], else [seq]
+  bool per_batch;            ///< positions are [batch, seq]; otherwise [seq]
   int64_t offset, table_rows;
   int64_t batch, seq, heads, head_dim, n;  ///< n: the rotary dimension
-  int64_t rest;                            ///< elements after it, to be copied
+  int64_t rest;                            ///< elements of a head after the rotary dimension, which are copied
   int64_t batch_stride, seq_stride, head_stride;
   int64_t y_batch_stride, y_seq_stride, y_head_stride;
   int64_t row;  ///< row length of the tables: n/2 or n
@@ -31,8 +32,8 @@ struct Pair {
   float ca, cb, sa, sb;
 };
 
-/// Coefficients of the pair with elements `first` and `second` of a head; tables have one angle per pair (index `pair`)
-/// or one per head element.
+/// Coefficients of the pair formed by elements `first` and `second` of a head. The tables, read at row offset `at`,
+/// have one angle per pair (index `pair`) or one entry per element of the head.
 __device__ inline Pair coefficients(const Turn& args, int64_t at, int64_t pair, int64_t first, int64_t second) {
   const bool per_pair = args.row < args.n;
   const int64_t i = at + (per_pair ? pair : first);
@@ -51,8 +52,9 @@ __device__ inline void turn(T& a, T& b, const Pair& by) {
   b = from_float<T>(fmaf(y, by.cb, x * by.sb));
 }
 
-/// kInterleaved with kWidth > 1: a unit is one stretch of kWidth elements, i.e. kWidth/2 pairs. Otherwise it is two
-/// stretches, a and b of kWidth pairs. kFours: the tables have one angle per pair, in rows of whole float4.
+/// Rotates one unit of a head. kInterleaved with kWidth > 1: a unit is kWidth neighbouring elements, i.e. kWidth/2
+/// pairs. Otherwise it is kWidth pairs, whose first and second elements are each neighbours. kFours: the tables have
+/// one angle per pair and are read as float4.
 template <class T, bool kInterleaved, int kWidth, bool kFours>
 __device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t unit, int64_t table) {
   using S = Vec<T, kWidth>;
@@ -92,7 +94,7 @@ __device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t uni
   if constexpr (!kOne) store_vector(y + second, b);
 }
 
-/// Index can hold the number of units.
+/// A thread per unit. `Index` is a 32- or 64-bit integer that can hold the number of units.
 template <class T, bool kInterleaved, int kWidth, bool kFours, class Index>
 __global__ void __launch_bounds__(kThreads)
     rotary_kernel(const T* x, T* y, const __grid_constant__ Turn args, int64_t total) {

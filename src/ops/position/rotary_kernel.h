@@ -13,11 +13,11 @@ struct RotaryArgs {
   int64_t offset;
   int64_t rotary_dim;
   RotaryPairing pairing;
-  bool transposed;  ///< apply the backward map
+  bool transposed;  ///< apply the transposed map, as backward does
   Tensor y;         ///< last dimension contiguous; may be x itself
 };
 
-/// Kernel arguments without x and y; throws if they do not fit the options.
+/// The kernel arguments without x and y. Throws if x, tables and options do not fit together.
 RotaryArgs checked_rotary(const char* op, const Tensor& x, const Tensor& cos, const Tensor& sin,
                           const RotaryOptions& options);
 

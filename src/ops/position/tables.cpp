@@ -8,7 +8,7 @@
 namespace lamina::ops {
 namespace {
 
-/// A table computed on the host and copied to `device`; on meta only the shape.
+/// A table that `fill` computes on the host, copied to `device`; on meta only its shape.
 template <class T, class F>
 Tensor host_table(const Shape& shape, const Device& device, const F& fill) {
   if (device.kind() == DeviceKind::meta) return Tensor::empty(shape, dtype_of<T>(), device);
@@ -116,9 +116,9 @@ int64_t t5_bucket(int64_t distance, const T5Buckets& options) {
                "; expected more than the ", exact, " exact distances");
   const int64_t ahead = options.bidirectional && distance > 0 ? buckets : 0;
   // Computed with negative numbers, because −INT64_MIN overflows.
-  const int64_t behind = distance > 0 ? (options.bidirectional ? -distance : 0) : distance;
-  if (behind > -exact) return ahead - behind;
-  const float ratio = -static_cast<float>(behind) / static_cast<float>(exact);
+  const int64_t minus_distance = distance > 0 ? (options.bidirectional ? -distance : 0) : distance;
+  if (minus_distance > -exact) return ahead - minus_distance;
+  const float ratio = -static_cast<float>(minus_distance) / static_cast<float>(exact);
   const auto span =
       static_cast<float>(std::log(static_cast<double>(options.max_distance) / static_cast<double>(exact)));
   const float steps = std::log(ratio) / span * static_cast<float>(buckets - exact);

@@ -8,8 +8,8 @@ namespace lamina::ops {
 
 namespace {
 
-/// Sets unnormalized probabilities and returns their sum; the likeliest gets 1, so that equal ones add up exactly.
-/// If the largest logit is infinite, the tokens that have it share all of the probability.
+/// Sets unnormalized probabilities and returns their sum. The likeliest token gets 1, so that equally likely tokens add
+/// up exactly. If the largest logit is infinite, the tokens that have it share all of the probability.
 double weigh(Candidates& list) {
   double most = -INFINITY;
   for (const Candidate& c : list) most = std::max(most, c.logit);
@@ -37,15 +37,16 @@ void keep_top_k(Candidates& list, int64_t k) {
   std::erase_if(list, [&](const Candidate& c) { return c.logit < least; });
 }
 
-/// Drops the least likely tokens as long as their total does not exceed 1 − p.
+/// Drops the least likely tokens as long as their total probability does not exceed 1 − p.
 void keep_top_p(Candidates& list, double p) {
   if (p >= 1) return;
   const double sum = weigh(list);
-  // Tokens below this bound are always dropped: all of them together have less than 1 − p.
-  const double hopeless = sum * (1 - p) / static_cast<double>(list.size());
+  // Tokens below this bound are always dropped, because even all of them together have less than 1 − p. This shortens
+  // the list that must be sorted.
+  const double always_dropped = sum * (1 - p) / static_cast<double>(list.size());
   double dropped = 0;
   std::erase_if(list, [&](const Candidate& c) {
-    if (c.probability >= hopeless) return false;
+    if (c.probability >= always_dropped) return false;
     dropped += c.probability;
     return true;
   });
@@ -74,7 +75,7 @@ void keep_typical(Candidates& list, double mass) {
     if (c.probability > 0) entropy -= c.probability * std::log(c.probability);
   }
   const auto distance = [&](const Candidate& c) { return std::abs(-std::log(c.probability) - entropy); };
-  std::vector<std::pair<double, double>> nearest;  // distance, probability
+  std::vector<std::pair<double, double>> nearest;  // (distance, probability)
   for (const Candidate& c : list) nearest.emplace_back(distance(c), c.probability);
   std::stable_sort(nearest.begin(), nearest.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   double held = 0;
@@ -92,14 +93,14 @@ const Candidate& likeliest(const Candidates& list) {
 
 int64_t sample_from(Candidates list, const std::array<uint32_t, 4>& words) {
   if (list.size() == 1) return list.front().id;
-  // Sorted by id, so that the draw does not depend on the order in which the filters left the list.
+  // Sort by id, so that the result does not depend on the order in which the filters left the list.
   std::sort(list.begin(), list.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
   const uint64_t word = (uint64_t{words[0]} << 32U) | words[1];
   double left = static_cast<double>(word >> 11U) * 0x1p-53;
   for (const Candidate& c : list) {
     if ((left -= c.probability) < 0) return c.id;
   }
-  return likeliest(list).id;  // rounding left a remainder
+  return likeliest(list).id;  // only if rounding errors left a remainder
 }
 
 }  // namespace lamina::ops

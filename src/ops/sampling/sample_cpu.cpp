@@ -1,4 +1,4 @@
-// Rows are distributed over the threads; a row is sorted only if top_p needs it.
+// Rows are divided among the threads. A row is sorted only if top_p needs it.
 #include <cmath>
 
 #include "lamina/base/philox.h"

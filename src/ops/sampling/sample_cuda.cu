@@ -1,9 +1,10 @@
-// One block per row; the row stays in cache while it is read several times. With few rows, a cluster of blocks per row
-// finds the largest logit, since one block alone could not use the memory bandwidth. Probabilities are integers in
-// units of 2^-40, so sums do not depend on the order. The thresholds of top_k and top_p are the same problem: the
-// largest key that enough tokens, or enough probability, reach. A radix search finds it, with two bits per pass over
-// the row. Finally each thread sums a range of consecutive ids, and the one whose range contains the random number
-// walks through it.
+// One block per row; the row stays in cache while it is read several times. If there are few rows, a cluster of blocks
+// per row finds the largest logit, because one block alone cannot use the memory bandwidth.
+//
+// Probabilities are integers in units of 2^-40, so their sums do not depend on the order. The thresholds of top_k and
+// top_p solve the same problem: find the largest key such that enough tokens, or enough probability, have keys at least
+// as large. A radix search finds it, with two bits per pass over the row. Finally each thread sums a range of
+// consecutive ids, and the thread whose range contains the random number walks through its range.
 #include <algorithm>
 
 #include "lamina/base/philox.h"
@@ -21,10 +22,10 @@ using Mass = unsigned long long;
 
 constexpr int kSampleThreads = 1024;
 constexpr int kSampleWarps = kSampleThreads / kWarp;
-constexpr int64_t kFewSampled = 8;  // up to this many rows use a cluster each
-constexpr Mass kBroken = ~Mass{0};  // rank of NaN
+constexpr int64_t kFewSampled = 8;     // up to this many rows are sampled by clusters
+constexpr Mass kRankOfNan = ~Mass{0};  // Argmax::rank of NaN
 
-/// Maps floats to integers of the same order; both zeros are equal.
+/// Maps floats to unsigned integers in the same order; both zeros map to the same integer.
 __device__ uint32_t key_of(float value) {
   const uint32_t bits = __float_as_uint(value + 0.0F);
   return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
@@ -42,7 +43,7 @@ struct RowOfLogits {
   __device__ Mass mass(float logit) const { return static_cast<Mass>(weight(logit) * 0x1p40F); }
 };
 
-/// Sum over the block, in every thread; `scratch` holds one value per warp.
+/// Sum over the block, returned in every thread; `scratch` holds one value per warp.
 __device__ Mass sum_of_block(Mass value, Mass* scratch) {
   for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
   if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = value;
@@ -54,7 +55,7 @@ __device__ Mass sum_of_block(Mass value, Mass* scratch) {
 }
 static_assert(kSampleWarps == kWarp, "one lane reads each warp's number");
 
-/// Sum over all threads before this one.
+/// Exclusive prefix sum: the sum over all threads before this one.
 __device__ Mass sum_before(Mass value, Mass* scratch) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   Mass running = value;
@@ -94,7 +95,8 @@ __device__ uint32_t radix_threshold(const RowOfLogits<T>& row, Mass enough, Mass
   return bound;
 }
 
-/// Tokens left by the filters: keys above the bound, and the first few of those equal to it.
+/// The tokens that the filters keep: those with keys above `bound`, and the first `on_bound` of those with keys equal
+/// to it.
 struct Kept {
   uint32_t bound = 0;
   Mass on_bound = ~Mass{0};
@@ -136,21 +138,22 @@ __device__ Kept filtered(const RowOfLogits<T>& row, const SampleOptions& options
   return kept;
 }
 
-/// The largest logit a thread has seen; ids ascend, so the first of ties wins.
+/// The largest logit that a thread has seen. A thread sees ascending ids, so among ties the lowest id wins.
 struct Argmax {
   float most = -INFINITY;
   int id = -1;
-  bool strange = false;
+  bool has_nan = false;
 
-  __device__ void meet(float logit, int its_id) {
-    strange = strange || isnan(logit);
+  __device__ void add(float logit, int its_id) {
+    has_nan = has_nan || isnan(logit);
     if (id >= 0 && !(logit > most)) return;
     most = logit;
     id = its_id;
   }
-  /// Orders by key, then by lowest id; 0 if nothing was seen.
+  /// The logit and the id as one integer: a larger logit ranks higher, then a lower id. 0 if nothing was seen,
+  /// kRankOfNan for NaN.
   __device__ Mass rank() const {
-    if (strange) return kBroken;
+    if (has_nan) return kRankOfNan;
     return id < 0 ? 0 : (Mass{key_of(most)} << 32U) | (0xffffffffU - static_cast<uint32_t>(id));
   }
   __device__ static int64_t id_of(Mass rank) { return 0xffffffffU - static_cast<uint32_t>(rank); }
@@ -161,7 +164,8 @@ __device__ Mass largest_of_warp(Mass value) {
   return value;
 }
 
-/// The highest rank of a block's part of the row.
+/// The highest Argmax::rank in a block's part of the row, returned in every thread. The row is divided among `shares`
+/// blocks.
 template <class T>
 __device__ Mass highest_rank(const RowOfLogits<T>& row, bool packed, int share, int shares, Mass* scratch) {
   Argmax met;
@@ -182,11 +186,11 @@ __device__ Mass highest_rank(const RowOfLogits<T>& row, bool packed, int share, 
         const int p = first + k * hop;
         if (p >= packs) break;
 #pragma unroll
-        for (int j = 0; j < Pack<T>::kSize; ++j) met.meet(to_float(held[k].values[j]), p * Pack<T>::kSize + j);
+        for (int j = 0; j < Pack<T>::kSize; ++j) met.add(to_float(held[k].values[j]), p * Pack<T>::kSize + j);
       }
     }
   } else {
-    for (int id = begin; id < row.vocab; id += hop) met.meet(row.at(id), id);
+    for (int id = begin; id < row.vocab; id += hop) met.add(row.at(id), id);
   }
   const Mass best = largest_of_warp(met.rank());
   if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = best;
@@ -196,7 +200,7 @@ __device__ Mass highest_rank(const RowOfLogits<T>& row, bool packed, int share, 
   return highest;
 }
 
-/// The highest rank of a cluster, in its first block.
+/// The highest rank of the cluster's blocks; valid in the first block.
 __device__ Mass highest_of_cluster(Mass rank, int share, Mass (&ranks)[kStepBlocks]) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   Cluster::wait();
@@ -208,8 +212,8 @@ __device__ Mass highest_of_cluster(Mass rank, int share, Mass (&ranks)[kStepBloc
   return largest_of_warp(ranks[threadIdx.x % kStepBlocks]);
 }
 
-/// The token whose cumulative probability exceeds the random number, in every thread. `otherwise` is returned if there
-/// is no probability mass, as with infinite logits.
+/// Returns, in every thread, the first token whose cumulative probability exceeds the random number, or `otherwise` if
+/// no token has a probability, as with infinite logits.
 template <class T>
 __device__ int64_t drawn_token(const RowOfLogits<T>& row, const Kept& kept, uint64_t word, int64_t otherwise,
                                Mass* scratch) {
@@ -262,7 +266,7 @@ struct Samples {
   int64_t* drawn;
   int64_t* ids;
   int64_t* clock;
-  int64_t counters;  ///< elements of the clock
+  int64_t counters;  ///< number of elements of the clock
   SampleOptions options;
   FaultSlot* faults;
 };
@@ -280,8 +284,8 @@ __global__ __launch_bounds__(kSampleThreads) void sample_kernel(const __grid_con
   if (p.shares > 1) rank = highest_of_cluster(rank, share, ranks);
   if (share != 0) return;
   int64_t id = Argmax::id_of(rank);
-  if (rank == kBroken && threadIdx.x == 0) report(p.faults, Fault::logit, r);
-  if (rank != kBroken && p.options.temperature > 0) {
+  if (rank == kRankOfNan && threadIdx.x == 0) report(p.faults, Fault::logit, r);
+  if (rank != kRankOfNan && p.options.temperature > 0) {
     row.most = row.at(id);
     const Kept kept = filtered(row, p.options, scratch);
     const RandomKey key{p.options.seed, static_cast<uint64_t>(p.streams[r])};

@@ -4,6 +4,7 @@
 
 namespace lamina::ops {
 
+/// Kernel arguments, as in sample().
 struct SampleArgs {
   Tensor logits;  ///< contiguous
   Tensor streams;

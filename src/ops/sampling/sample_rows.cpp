@@ -10,7 +10,7 @@ constexpr const char* kRowsOp = "sample_rows";
 constexpr const char* kCountOp = "count_tokens";
 constexpr int64_t kMostTopLogprobs = 64;
 
-/// An option tensor as kernels take it, or undefined.
+/// The option tensor in the form that kernels take: checked, contiguous, or undefined.
 Tensor checked_option(const char* name, const Tensor& option, DType dtype, const Shape& shape, const Tensor& logits) {
   if (!option.defined()) return option;
   check_dtype(kRowsOp, name, option, dtype);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Shared by the kernels of sample_rows: arguments, options of a row, adjusted logits, and sums over a block.
+// Shared by the GPU kernels of sample_rows: arguments, options of a row, adjusted logits, and sums over a block.
+// Adjusted logits include bias and penalties.
 
 #include "lamina/ops/sampling/sample_rows_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"
@@ -9,20 +10,20 @@ namespace lamina::ops::cuda::sampling {
 
 using namespace lamina::cuda;  // NOLINT: kernel helpers
 
-/// Probabilities are integers in units of 2^-40, so that sums do not depend on the order.
+/// Probabilities are integers in units of 2^-40, so that their sums do not depend on the order.
 using Mass = unsigned long long;
 constexpr float kMassUnit = 0x1p40F;
 
-constexpr int kSegment = 1024;  // ids that one warp surveys
+constexpr int kSegment = 1024;  // ids that one warp processes in the first kernel
 constexpr int kChooseThreads = 1024;
 constexpr Mass kNanRank = ~Mass{0};
 
-/// Statistics of a segment of a row, from the first kernel.
+/// Statistics of one segment of a row, written by the first kernel.
 struct Segment {
-  Mass rank;      ///< largest adjusted logit of an allowed token, then lowest id; 0: none allowed; kNanRank: NaN found
-  float raw_max;  ///< of the model's logits
+  Mass rank;      ///< rank_of() the largest adjusted logit of an allowed token; 0: none allowed; kNanRank: NaN found
+  float raw_max;  ///< maximum of the model's logits
   float raw_sum;  ///< Σ exp(logit − raw_max)
-  float max;      ///< of the adjusted logits of allowed tokens
+  float max;      ///< maximum of the adjusted logits of allowed tokens
   float sum;      ///< Σ exp((adjusted − max) / temperature)
 };
 
@@ -31,7 +32,7 @@ struct Params {
   int64_t stride;
   int vocab;  ///< ids that may be sampled
   int segments;
-  int top;                                                                                   ///< top log-probabilities
+  int top;  ///< number of top log-probabilities
   const float *temperature, *top_p, *min_p, *typical_p, *repetition, *presence, *frequency;  ///< [rows], or null
   const int32_t* top_k;
   const int64_t *seed, *drawn;
@@ -48,12 +49,12 @@ struct Params {
   __device__ bool adjusts() const { return bias != nullptr || counts != nullptr || mask != nullptr; }
 };
 
-/// Maps floats to integers of the same order; both zeros are equal.
+/// Maps floats to unsigned integers in the same order; both zeros map to the same integer.
 __device__ inline uint32_t order_key(float value) {
   const uint32_t bits = __float_as_uint(value + 0.0F);
   return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
 }
-/// Orders by logit, then by lowest id.
+/// Logit and id as one integer: a larger logit ranks higher, then a lower id.
 __device__ inline Mass rank_of(float logit, int id) {
   return (Mass{order_key(logit)} << 32U) | (0xffffffffU - static_cast<uint32_t>(id));
 }
@@ -89,7 +90,8 @@ struct Row {
   __device__ bool allows(int id) const {
     return p.mask == nullptr || (p.mask[row * p.mask_stride + id / 32] >> (id % 32) & 1) != 0;
   }
-  /// The logit with bias and penalties. Rounded step by step: wherever it is computed, the result has the same bits.
+  /// The logit after bias and penalties. Each operation is rounded separately (no FMA), so every kernel computes the
+  /// same bits.
   __device__ float adjusted(int id, float logit) const {
     if (p.bias != nullptr) logit = __fadd_rn(logit, p.bias[row * p.stride + id]);
     if (p.counts == nullptr) return logit;
@@ -100,7 +102,7 @@ struct Row {
     if (occurrences == 0) return logit;
     return __fsub_rn(logit, __fmaf_rn(frequency, static_cast<float>(occurrences), presence));
   }
-  /// log2 of a token's probability relative to the likeliest.
+  /// log2 of a token's probability relative to the likeliest token's.
   __device__ float log2_weight(float logit) const { return __fmul_rn(__fsub_rn(logit, most), per_log2); }
   __device__ float weight(float logit) const { return fast_exp2(log2_weight(logit)); }
   __device__ Mass mass(float logit) const { return static_cast<Mass>(weight(logit) * kMassUnit); }
@@ -118,7 +120,7 @@ __device__ inline Mass warp_largest(Mass value) {
 
 static_assert(kChooseThreads == kWarp * kWarp, "one lane reads each warp's number");
 
-/// Sums of kCount values over the block, in every thread; `scratch` holds kCount · 32 numbers.
+/// Sums kCount values over the block, returned in every thread; `scratch` holds kCount · 32 numbers.
 template <int kCount>
 __device__ inline void block_totals(Mass (&values)[kCount], Mass* scratch) {
 #pragma unroll
@@ -144,7 +146,7 @@ __device__ inline Mass block_largest(Mass value, Mass* scratch) {
   __syncthreads();
   return value;
 }
-/// Sum over all threads before this one.
+/// Exclusive prefix sum: the sum over all threads before this one.
 __device__ inline Mass total_before(Mass value, Mass* scratch) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   Mass running = value;
@@ -160,8 +162,8 @@ __device__ inline Mass total_before(Mass value, Mass* scratch) {
   return before;
 }
 
-/// The largest key k such that the items with keys ≥ k have a total worth of at least `enough`; 0 if all together have
-/// less. Radix search, two bits per pass. `visit(fn)` calls fn(key, worth) for every item of this thread.
+/// The largest key k such that the items with keys ≥ k have a total worth of at least `enough`; 0 if the total of all
+/// items is less. A radix search, two bits per pass. `visit(fn)` calls fn(key, worth) for every item of this thread.
 template <class Visit>
 __device__ inline uint32_t radix_threshold(Mass enough, Mass* scratch, const Visit& visit) {
   uint32_t bound = 0;

@@ -1,4 +1,4 @@
-// Rows are distributed over the threads. A row is copied to a list of candidates only if its options need one.
+// Rows are divided among the threads. A row is copied to a list of candidates only if its options need one.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -10,7 +10,7 @@
 namespace lamina::ops::cpu {
 namespace {
 
-/// Options of one row, as numbers.
+/// The options of one row, read from the option tensors.
 class RowOptions {
  public:
   RowOptions(const SampleRows& args, int64_t row) : row_(row) {
@@ -35,7 +35,7 @@ class RowOptions {
   bool allows(int64_t id) const {
     return mask == nullptr || (static_cast<uint32_t>(mask[id / 32]) >> (id % 32) & 1U) != 0;
   }
-  /// The logit with bias and penalties.
+  /// The logit after bias and penalties.
   double adjusted(int64_t id, double logit) const {
     if (bias != nullptr) logit += static_cast<double>(bias[id]);
     if (counts == nullptr || counts[id] == 0) return logit;
@@ -43,7 +43,7 @@ class RowOptions {
     const auto occurrences = static_cast<double>(static_cast<uint32_t>(counts[id]) & 0x7fffffffU);
     return occurrences > 0 ? logit - presence - frequency * occurrences : logit;
   }
-  /// adjusted() divided by `divisor`, checked.
+  /// adjusted() / divisor; throws if it is NaN.
   double checked(int64_t id, double logit, double divisor = 1) const {
     const double result = adjusted(id, logit) / divisor;
     LAMINA_CHECK(!std::isnan(result), "sample_rows: the logit of token ", id, " in row ", row_,
@@ -78,7 +78,7 @@ class RowOptions {
   const int32_t* mask = nullptr;
 };
 
-/// The token with the largest adjusted logit, first of equals; −1 if none is allowed.
+/// The token with the largest adjusted logit, ties to the lowest id; −1 if the mask allows none.
 template <class T>
 int64_t greedy(const T* logits, int64_t vocab, const RowOptions& o) {
   int64_t best = -1;
@@ -111,7 +111,7 @@ int64_t draw(const T* logits, int64_t vocab, const RowOptions& o) {
   return sample_from(std::move(list), philox({o.seed, 0}, o.drawn));
 }
 
-/// Log-probabilities of the chosen token and of the likeliest ones.
+/// Writes the log-probabilities of the sampled token and of the likeliest ones.
 template <class T>
 void write_logprobs(const SampleRows& args, const T* logits, int64_t row) {
   const int64_t k = args.top_logprobs;
@@ -163,7 +163,7 @@ void count_tokens(const CountTokens& args) {
     LAMINA_CHECK(row < args.counts.dim(0) && id >= 0 && id < args.counts.dim(1), "count_tokens: rows[", i, "] is ", row,
                  " and ids[", i, "] is ", id, "; expected an entry of counts ", args.counts.shape());
     int32_t& count = counts[row * args.counts.dim(1) + id];
-    if ((count & 0x7fffffff) != 0x7fffffff) ++count;  // bit 31 is not part of the number
+    if ((count & 0x7fffffff) != 0x7fffffff) ++count;  // bit 31 marks the prompt and is not part of the count
   }
 }
 

@@ -1,7 +1,7 @@
-// Two launches for all rows. The first reads every logit once: a warp surveys a segment of 1024 ids and keeps its
-// largest adjusted logit and two sums of exponentials, of the model's and of the adjusted logits. The second has one
-// block per row and works on the segments: greedy rows are done; a draw without filters picks a segment and reads only
-// that one again; filters (sample_rows_filter.cuh) read the row again.
+// Two launches for all rows. The first reads every logit once: a warp takes a segment of 1024 ids and stores its
+// largest adjusted logit and two sums of exponentials, one of the model's logits and one of the adjusted logits. The
+// second has one block per row and works on the segments. Greedy rows need nothing else. Sampling without filters
+// chooses a segment and reads only that one again. Filters (sample_rows_filter.cuh) read the row again.
 #include <algorithm>
 
 #include "lamina/base/philox.h"
@@ -17,7 +17,7 @@ constexpr int kSurveyThreads = 256;
 constexpr int kEach = kSegment / kWarp;  // ids per lane
 constexpr int kCountThreads = 256;
 
-/// Ids of a segment that a lane has: packs of kPack consecutive ids.
+/// The n-th id of a lane within a segment. A lane has packs of kPack consecutive ids.
 template <int kPack>
 __device__ int id_in_segment(int lane, int n) {
   return (n / kPack * kWarp + lane) * kPack + n % kPack;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kSurveyThreads) survey_kernel(const __grid_con
   if (lane == 0) p.surveys[static_cast<int64_t>(blockIdx.y) * p.segments + segment] = found;
 }
 
-/// log Σ exp(logit) of the model's logits.
+/// log Σ exp(logit) over the model's logits of a row, from its segments.
 __device__ float log_total(const Params& p, const Segment* surveys, float* scratch) {
   float most = -INFINITY;
   for (int s = static_cast<int>(threadIdx.x); s < p.segments; s += kChooseThreads)
@@ -101,7 +101,7 @@ __device__ float log_total(const Params& p, const Segment* surveys, float* scrat
   return most + logf(block_sum(sum, scratch));
 }
 
-/// A draw without filters: first the segment, then the token.
+/// Samples without filters: first the segment, then the token.
 template <class T>
 __device__ int drawn_unfiltered(const Row<T>& row, const Segment* surveys, uint64_t word, Mass* scratch) {
   __shared__ int chosen;
@@ -145,18 +145,18 @@ __device__ int drawn_unfiltered(const Row<T>& row, const Segment* surveys, uint6
   const Mass mass = there ? row.mass(row.adjusted(id, row.raw(id))) : 0;
   const Mass running = total_before(mass, scratch);
   if (mass > 0 && running <= rest && rest < running + mass) chosen = id;
-  if (mass > 0) atomicMax(&fallback, id);  // if rounding left a remainder
+  if (mass > 0) atomicMax(&fallback, id);  // used if rounding errors leave a remainder
   __syncthreads();
   return chosen >= 0 ? chosen : fallback;
 }
 
-/// The `top` likeliest tokens: finds the next one segment by segment, below the rank of the last one found.
+/// Writes the `top` likeliest tokens. Each step finds the token with the highest rank below that of the last one found.
 template <class T>
 __device__ void write_top(const Row<T>& row, const Segment* surveys, float total, Mass* scratch) {
   const Params& p = row.p;
   Mass below = kNanRank;
   for (int n = 0; n < p.top; ++n) {
-    // The best segment is the one with the best token below `below`. Segments whose maximum is smaller than the best
+    // Choose the segment with the highest-ranked token below `below`. Segments whose maximum is smaller than the best
     // token found so far are not read.
     Mass best = 0;
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -266,7 +266,7 @@ void sample_rows(const SampleRows& args) {
     using T = DeviceType<typename decltype(tag)::type>;
     constexpr int kPack = Pack<T>::kSize;
     constexpr int kWarps = kSurveyThreads / kWarp;
-    // Every pack that begins below the vocabulary size ends inside the row.
+    // If rows are aligned, every pack that begins below the vocabulary size ends inside the row.
     const bool packed = is_pack_aligned(static_cast<const T*>(p.logits), p.stride);
     const dim3 grid(static_cast<unsigned>((p.segments + kWarps - 1) / kWarps), static_cast<unsigned>(rows));
     launch_dependent(packed ? survey_kernel<T, kPack> : survey_kernel<T, 1>, grid, dim3(kSurveyThreads), 0, device, p);

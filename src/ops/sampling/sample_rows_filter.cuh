@@ -1,9 +1,9 @@
 #pragma once
 
-// Filters of sample_rows: top_k, top_p, min_p and typical_p. Each is a search for the largest key that enough tokens,
-// or enough probability, reach (radix_threshold). Tokens with at least 2^-16 of the largest probability are first
-// collected in shared memory. If the others are certain to be dropped, the filters see the collected tokens only; else
-// they read the whole row in every pass.
+// Filters of sample_rows: top_k, top_p, min_p and typical_p. Each searches for the largest key such that enough tokens,
+// or enough probability, have keys at least as large (radix_threshold). First, the tokens with at least 2^-16 of the
+// largest probability are collected in shared memory. If all other tokens are certain to be dropped, the filters use
+// only the collected tokens; otherwise they read the whole row in every pass.
 
 #include "lamina/ops/sampling/sample_rows.cuh"
 
@@ -29,7 +29,8 @@ class RowFilter {
     keep_typical();
   }
 
-  /// The first kept token, by id, whose cumulative probability exceeds the random number; −1 if there is no mass.
+  /// The first kept token, by id, whose cumulative probability exceeds the random number; −1 if no token has a
+  /// probability.
   __device__ int draw(uint64_t word) {
     const Mass all = kept_mass();
     if (all == 0) return -1;
@@ -43,7 +44,7 @@ class RowFilter {
   }
 
  private:
-  /// Calls fn(adjusted logit, id) for the tokens of this thread: collected ones, or all that are allowed.
+  /// Calls fn(adjusted logit, id) for the tokens of this thread: the collected ones, or else all that the mask allows.
   template <class F>
   __device__ void visit(const F& fn) const {
     if (collected_) {
@@ -62,7 +63,7 @@ class RowFilter {
     if (row_.weight(logit) < row_.min_p) return false;
     return distance(logit) <= farthest_;
   }
-  /// Distance of a token's surprisal from the entropy; 0 without typical_p.
+  /// |−log2 p − entropy| of a token, for typical_p; 0 without it.
   __device__ float distance(float logit) const {
     return typical_ ? fabsf(__fsub_rn(row_.log2_weight(logit), mean_log2_)) : 0.0F;
   }
@@ -102,7 +103,7 @@ class RowFilter {
     outside_ = collected_ && by_mass ? sums[1] : 0;
     __syncthreads();
   }
-  /// Mass that top_p may drop.
+  /// The probability mass that top_p may drop.
   __device__ Mass droppable(Mass all) const {
     return min(static_cast<Mass>((1.0 - static_cast<double>(row_.top_p)) * static_cast<double>(all)), all - 1);
   }
@@ -128,7 +129,7 @@ class RowFilter {
       });
     });
     bound_ = max(bound, floor);
-    Mass sums[3] = {};  // mass below the bound, tokens on it, mass of one of them
+    Mass sums[3] = {};  // mass below the bound, number of tokens on it, mass of one of these
     visit([&](float logit, int) {
       const uint32_t key = order_key(logit);
       if (key >= floor && key < bound_) sums[0] += row_.mass(logit);
@@ -166,7 +167,7 @@ class RowFilter {
     const auto enough = static_cast<Mass>(ceil(static_cast<double>(row_.typical_p) * static_cast<double>(sums[0])));
     typical_ = true;
     const uint32_t key = radix_threshold(enough, scratch_, [&](auto&& item) {
-      visit([&](float logit, int id) {  // farthest_ is infinite until the search ends
+      visit([&](float logit, int id) {  // farthest_ is infinite during the search
         if (keeps(logit, id)) item(~__float_as_uint(distance(logit)), [&] { return row_.mass(logit); });
       });
     });
@@ -178,8 +179,8 @@ class RowFilter {
   Mass* scratch_;
   bool collected_ = false;
   bool typical_ = false;
-  Mass all_ = 0;      // after top_k
-  Mass outside_ = 0;  // of tokens that were not collected and are dropped by top_p
+  Mass all_ = 0;      // mass of the tokens kept by top_k
+  Mass outside_ = 0;  // mass of the tokens that were not collected, which top_p drops
   uint32_t bound_ = 0;
   int last_on_bound_ = 0x7fffffff;
   float mean_log2_ = 0;

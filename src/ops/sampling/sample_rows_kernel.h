@@ -4,11 +4,11 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments, all contiguous; an undefined option means its default.
+/// Kernel arguments, as in sample_rows(), all contiguous. An undefined option means its default.
 struct SampleRows {
   Tensor logits;
   RowSampling options;
-  int64_t vocab_size;  ///< from 1 to vocab
+  int64_t vocab_size;  ///< 1 to vocab
   int64_t top_logprobs;
   Tensor ids;
   Tensor logprobs;

@@ -1,9 +1,9 @@
 #pragma once
 
-// The convolution kernel, which computes y, g and dx. Lanes run over channels, which are contiguous, four per thread if
-// their number is a multiple of four. A block is 32 lanes × 8 strips of eight positions: rows shared by strips come
-// from the L1 cache, and x is read from memory once. A thread keeps the sums of its strip while the rows pass by, with
-// a sliding window of taps.
+// The convolution kernel that computes y, g and dx. The lanes of a warp run over channels, which are contiguous; a
+// thread has four channels if their number is a multiple of four. A block is 32 lanes × 8 strips of eight positions.
+// Rows that several strips need come from the L1 cache, so x is read from memory once. A thread keeps the sums of its
+// strip in registers while it reads one row after the other, with a sliding window of taps.
 
 #include "lamina/ops/ssm/causal_conv1d_kernel.h"
 #include "lamina/ops/ssm/scan.cuh"
@@ -19,9 +19,9 @@ using lamina::cuda::stream_of;
 using lamina::cuda::to_float;
 
 constexpr int kConvStrip = 8;   // positions per thread
-constexpr int kConvStrips = 8;  // per block
+constexpr int kConvStrips = 8;  // strips per block
 
-/// V adjacent elements as floats.
+/// Loads V adjacent elements as floats.
 template <int V, class T>
 __device__ void load_stretch(const T* from, float (&to)[V]) {
   const auto held = *reinterpret_cast<const lamina::cuda::Vec<T, V>*>(from);
@@ -36,7 +36,8 @@ __device__ void store_stretch(const float (&from)[V], T* to) {
   *reinterpret_cast<lamina::cuda::Vec<T, V>*>(to) = held;
 }
 
-/// Rows of one batch entry. Rows before the first come from the state, or are zeros, like those past the end.
+/// The rows of one batch entry. Rows before the first position come from the state, or are zeros; rows after the last
+/// are zeros.
 template <class T>
 struct ConvRows {
   const T* x;
@@ -49,7 +50,7 @@ struct ConvRows {
   }
 };
 
-/// Whether V adjacent elements can be moved at once in all of these rows.
+/// True if all of these rows allow access to V adjacent elements at once.
 template <int V, class... T>
 bool fits_stretches(int64_t channels, const T*... pointers) {
   return channels % V == 0 && ((reinterpret_cast<uintptr_t>(pointers) % (V * sizeof(T)) == 0) && ...);
@@ -62,17 +63,17 @@ struct Convolve {
   const In* x;
   const In* state;  // or null
   const float* taps;
-  const float* bias;  // or null
-  const Grad* dy;     // for silu_slope
+  const float* bias;  // [channels], or null
+  const Grad* dy;     // output gradient, for silu_slope
   Out* y;
   int64_t seq, channels, kernel;
-  int64_t first, count;  // positions [first, first + count) are computed; y holds these
+  int64_t first, count;  // computes positions [first, first + count), which y holds
   int64_t shift;         // position t uses rows from t + shift on
-  bool reversed;         // taps from last to first
+  bool reversed;         // apply the taps from last to first
   ConvFinish finish;
 };
 
-/// y[t] = finish(bias + Σ_m tap[m] · row[t + shift + m])
+/// y[t] = finish(bias + Σ_m tap[m] · row[t + shift + m]). Used for y, for g and for dx.
 template <int V, class In, class Out, class Grad>
 __global__ void __launch_bounds__(kWarp* kConvStrips) convolve_kernel(Convolve<In, Out, Grad> a) {
   const int64_t channel = (blockIdx.x * int64_t{kWarp} + threadIdx.x) * V;
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(kWarp* kConvStrips) convolve_kernel(Convolve<I
                           a.state != nullptr ? a.state + batch * (a.kernel - 1) * a.channels + channel : nullptr, a.seq,
                           a.channels, a.kernel};
   float sum[kConvStrip][V];
-  float window[kConvStrip][V];  // window[r]: tap of the current row for position begin + r
+  float window[kConvStrip][V];  // window[r]: the tap that multiplies the current row for position begin + r
 #pragma unroll
   for (int r = 0; r < kConvStrip; ++r) {
 #pragma unroll
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(kWarp* kConvStrips) convolve_kernel(Convolve<I
     load_stretch<V>(row, value);
 #pragma unroll
     for (int r = 0; r < kConvStrip; ++r) {
-      if (m - r < 0 || m - r >= a.kernel) continue;  // a row outside the kernel must not contribute, even if it is NaN
+      if (m - r < 0 || m - r >= a.kernel) continue;  // rows outside the kernel must not contribute, even NaN
 #pragma unroll
       for (int v = 0; v < V; ++v) sum[r][v] = fmaf(window[r][v], value[v], sum[r][v]);
     }

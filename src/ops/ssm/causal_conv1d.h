@@ -7,12 +7,12 @@ namespace lamina::ops {
 /// Activation after a causal convolution.
 enum class ConvActivation { none, silu };
 
-/// Depthwise causal convolution: y[t, c] = act(bias[c] + Σ_j weight[c, j] · x[t − kernel + 1 + j, c]). Inputs before
-/// the first position come from the initial state, or are zero.
+/// Depthwise causal convolution along the sequence: y[t, c] = act(bias[c] + Σ_j weight[c, j] · x[t − kernel + 1 + j,
+/// c]). Inputs before the first position come from the initial state, or are zero.
 ///   x              [batch, seq, channels]           any floating type, computed in f32 (f64 for f64)
 ///   weight         [channels, kernel]               any floating type, kernel >= 1
 ///   bias           [channels]                       or undefined
-///   initial_state  [batch, channels, kernel − 1]    or undefined: the inputs before the first, oldest first
+///   initial_state  [batch, channels, kernel − 1]    or undefined: the inputs before the first position, oldest first
 ///   y              [batch, seq, channels]           dtype of x
 ///
 /// Backward, with p the sum inside act and g = dy · act'(p):
@@ -21,12 +21,12 @@ enum class ConvActivation { none, silu };
 Tensor causal_conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, const Tensor& initial_state = {},
                      ConvActivation activation = ConvActivation::none);
 
-/// The last kernel − 1 inputs, oldest first, as initial_state of the next call: [batch, channels, kernel − 1], dtype of
-/// x, without gradient.
+/// Returns the last kernel − 1 inputs, oldest first, as the initial_state of the next call: [batch, channels, kernel −
+/// 1], dtype of x. No gradient.
 Tensor causal_conv1d_state(const Tensor& x, int64_t kernel, const Tensor& initial_state = {});
 
-/// One position, for decoding: x [batch, channels] → y [batch, channels]. Updates `state` [batch, channels, kernel − 1]
-/// (dtype of x) in place. Records no gradient.
+/// causal_conv1d() of one position, for decoding: x [batch, channels] → y [batch, channels]. Updates `state` [batch,
+/// channels, kernel − 1] (dtype of x) in place. No gradient.
 Tensor causal_conv1d_step(const Tensor& x, Tensor& state, const Tensor& weight, const Tensor& bias = {},
                           ConvActivation activation = ConvActivation::none);
 

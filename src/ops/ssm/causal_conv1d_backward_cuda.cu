@@ -1,7 +1,9 @@
-// For the common kernel size of four, backward is one pass of a thread over a strip of positions: windows of x and of g
-// = dy · act'(p) and the sums of dweight stay in registers; x and dy are read once, dx is written once. The strips of a
-// block are added in order and yield one partial sum, which a second kernel reduces. Other kernel sizes take three
-// passes: g into a buffer, dx as a convolution of g, dweight as sums over ranges of positions.
+// Backward of the causal convolution. For the common kernel size of four it is one pass: a thread takes a strip of
+// positions and keeps windows of x and of g = dy · act'(p), and the sums of dweight, in registers. x and dy are read
+// once, dx is written once. A block adds the sums of its strips in order; a second kernel adds the blocks' sums.
+//
+// Other kernel sizes take three passes: g into a buffer, dx as a convolution of g, dweight as sums over ranges of
+// positions.
 #include <algorithm>
 
 #include "lamina/ops/ssm/causal_conv1d.cuh"
@@ -11,9 +13,9 @@
 namespace lamina::ops::cuda {
 namespace {
 
-constexpr int kTaps = 4;  // of the one-pass kernel
+constexpr int kTaps = 4;  // kernel size of the one-pass kernel
 constexpr int kPositionsPerThread = 64;
-constexpr int kStripsPerBlock = 8;  // their sums are added within the block
+constexpr int kStripsPerBlock = 8;  // strips whose sums are added within a block
 
 template <class T>
 struct InputGradientArgs {
@@ -25,7 +27,7 @@ struct InputGradientArgs {
   bool silu;
 };
 
-/// A thread has V channels and one strip; the strips of a block are consecutive.
+/// The one-pass kernel. A thread has V channels and one strip; the strips of a block are consecutive.
 template <int V, class T>
 __global__ void __launch_bounds__(kWarp* kStripsPerBlock) input_gradient_kernel(InputGradientArgs<T> a) {
   __shared__ float partials[kTaps + 1][V][kStripsPerBlock][kWarp];
@@ -156,7 +158,7 @@ void fused_backward(const CausalConv1dBackward& args) {
 }
 
 /// Partial sums over a range of positions of all batch entries: parts[range][j][channel] = Σ g[t] · x[t − kernel + 1 +
-/// j], and Σ g[t] for j = kernel.
+/// j] for tap j, and Σ g[t] for j = kernel (the bias).
 template <class T, class G>
 __global__ void tap_sums_kernel(const T* x, const T* state, const G* g, float* parts, int64_t batch, int64_t seq,
                                 int64_t channels, int64_t kernel, int64_t per_range) {
@@ -183,7 +185,7 @@ __global__ void tap_sums_kernel(const T* x, const T* state, const G* g, float* p
   parts[blockIdx.y * (kernel + 1) * channels + item] = sum;
 }
 
-/// Computes dx, dstate and the sums from g, for any number of taps.
+/// Computes dx, dstate, dweight and dbias from g, for any kernel size.
 template <class T, class G>
 void backward_from_g(const CausalConv1dBackward& args, const G* g) {
   using D = DeviceType<T>;

@@ -1,8 +1,10 @@
-// Vectors run over channels, which are contiguous; four positions are computed together so that a tap is loaded once
-// for all. Rows before the first position are row pointers into the state, or to zeros. Backward works on blocks of
-// positions × channels: it recomputes the sum inside the activation, keeps g of the block and of the kernel − 1 rows
-// after it, and computes dx and partial sums of dweight and dbias from g. Groups of blocks, at most 64, have one
-// partial sum each; these are added in order.
+// SIMD vectors run over channels, which are contiguous. Four positions are computed together, so that a tap is loaded
+// once for all of them. Rows are accessed by pointers; those of rows before the first position point into the state, or
+// to zeros.
+//
+// Backward works on blocks of positions × channels. It recomputes the sum inside the activation, keeps g = dy · act' of
+// the block and of the kernel − 1 rows after it, and computes from g dx and partial sums of dweight and dbias. The
+// blocks form at most 64 groups with one partial sum each; these are added in order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/causal_conv1d_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -17,13 +19,14 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-constexpr int64_t kTile = 4;        // positions computed together
-constexpr int64_t kPositions = 64;  // per backward block
-constexpr int64_t kChannels = 256;  // per backward block
+constexpr int64_t kTile = 4;        // positions that are computed together
+constexpr int64_t kPositions = 64;  // positions per backward block
+constexpr int64_t kChannels = 256;  // channels per backward block
 
-/// Calls emit(r, i, count, Σ_j taps[j] · rows[r + j][i…]) for R consecutive positions.
+/// Calls emit(r, i, count, sum) for R consecutive positions r and vectors of channels i, with sum = Σ_j taps[j] ·
+/// rows[r + j][i…].
 template <int R, class D, class Row, class A, class Emit>
 HWY_INLINE void convolve(D d, const Row* const* rows, const A* taps, int64_t tap_step, int64_t kernel, const A* bias,
                          int64_t n, const Emit& emit) {
@@ -41,7 +44,7 @@ HWY_INLINE void convolve(D d, const Row* const* rows, const A* taps, int64_t tap
   });
 }
 
-/// convolve() for `positions` <= kTile positions.
+/// convolve() for a number of positions that is only known at run time, at most kTile.
 template <class D, class Row, class A, class Emit>
 HWY_INLINE void convolve_tile(D d, int64_t positions, const Row* const* rows, const A* taps, int64_t tap_step,
                               int64_t kernel, const A* bias, int64_t n, const Emit& emit) {
@@ -55,7 +58,7 @@ HWY_INLINE void convolve_tile(D d, int64_t positions, const Row* const* rows, co
   }
 }
 
-/// Rows of x of one batch entry, including those before the first.
+/// The rows of x of one batch entry, including those before the first position.
 template <class T>
 struct Rows {
   const T* x;
@@ -116,7 +119,7 @@ struct BackwardBlock {
   const CausalConv1dBackward& args;
   const std::vector<T>& zeros;
   int64_t channel, width;
-  A* dtaps;  // partial sum of this group at `channel`, or null; dbias likewise
+  A* dtaps;  // this group's partial sum at `channel`, or null, as is dbias
   A* dbias;
   int64_t channels = args.forward.x.dim(2);
   int64_t seq = args.forward.x.dim(1);
@@ -131,7 +134,7 @@ struct BackwardBlock {
     const int64_t end = std::min(begin + kPositions, seq);
     const int64_t g_end = std::min(end + kernel - 1, seq);
     const Rows<T> source(args.forward, zeros, batch);
-    // rows[r] is position begin − kernel + 1 + r
+    // rows[r] belongs to position begin − kernel + 1 + r
     for (int64_t r = 0; r < g_end - begin + kernel - 1; ++r) {
       rows[static_cast<size_t>(r)] = source.at(begin - kernel + 1 + r) + channel;
     }
@@ -168,7 +171,7 @@ struct BackwardBlock {
     }
   }
 
-  /// dx of positions [t, t + positions) from g of [begin, end).
+  /// Computes dx of positions [t, t + positions) from g of positions [begin, end).
   void pull(int64_t begin, int64_t end, int64_t t, int64_t positions, T* dx) {
     const ComputeTag<T> d;
     for (int64_t m = 0; m < kernel + positions - 1; ++m) {

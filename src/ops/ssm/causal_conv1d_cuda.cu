@@ -1,5 +1,5 @@
-// Forward uses the convolution of causal_conv1d.cuh. Updating the state and computing one position use one thread per
-// channel.
+// Forward is the convolution of causal_conv1d.cuh. The kernels that update the state and compute one position use one
+// thread per channel.
 #include "lamina/ops/ssm/causal_conv1d.cuh"
 #include "lamina/ops/ssm/causal_conv1d_kernel.h"
 

@@ -4,8 +4,9 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments. Small tensors are transposed so that channels are contiguous: taps [kernel, channels] and bias
-/// [channels] in the accumulation type, state [batch, kernel − 1, channels] in the dtype of x.
+/// Kernel arguments, shaped as in causal_conv1d() except for small tensors, which are transposed so that channels are
+/// contiguous: taps [kernel, channels] and bias [channels] in the accumulation type, state [batch, kernel − 1,
+/// channels] in the dtype of x.
 struct CausalConv1dForward {
   Tensor x;
   Tensor taps;
@@ -15,10 +16,10 @@ struct CausalConv1dForward {
   Tensor y;
 };
 struct CausalConv1dBackward {
-  CausalConv1dForward forward;  ///< without y
+  CausalConv1dForward forward;  ///< y is not set
   Tensor dy;
   Tensor dx;
-  Tensor dtaps;  ///< [kernel, channels], accumulation type, or undefined; dbias likewise
+  Tensor dtaps;  ///< [kernel, channels], accumulation type, or undefined; dbias [channels] likewise
   Tensor dbias;
   Tensor dstate;  ///< [batch, kernel − 1, channels], or undefined
 };

@@ -32,7 +32,7 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& g, c
 
 int64_t state_work(const Tensor& k, const Tensor& v) { return v.numel() * k.dim(3); }
 
-void play_delta(Backward& b) {
+void run_delta_backward(Backward& b) {
   GatedDeltaBackward back;
   back.q = b.saved(0);
   back.k = b.saved(1);
@@ -79,7 +79,7 @@ ScanResult gated_delta(const Tensor& q, const Tensor& k, const Tensor& v, const 
   LAMINA_LAUNCH(v.device(), (Work{7 * state_work(k, v), 2 * v.nbytes() + 2 * q.nbytes()}), gated_delta_forward, args);
   Tensor y = args.y.to(v.dtype());
   record(kDeltaOp, {q, k, v, g, beta, initial_state}, {y, args.state},
-         {args.q, args.k, args.v, args.g, args.beta, begin}, play_delta);
+         {args.q, args.k, args.v, args.g, args.beta, begin}, run_delta_backward);
   return {y, args.state};
 }
 

@@ -1,7 +1,9 @@
-// Columns of the state do not depend on each other, so a vector holds adjacent columns. Forward: a task is one vector
-// of columns of one head, which walks over the sequence and updates its columns in place. Backward: a task is one key
-// head with all its value heads, because the gradients of q and k are sums over their columns; for one vector of
-// columns after the other it keeps the state of every chunk, then recomputes the chunks from the last and walks back.
+// The columns of the state are independent of each other, so a SIMD vector holds adjacent columns. Forward: a task is
+// one vector of columns of one head; it runs over the sequence and updates its columns in place.
+//
+// Backward: a task is one key head with all its value heads, because the gradients of q and k are sums over their
+// columns. For one vector of columns after the other, it saves the state before every chunk, then goes through the
+// chunks from the last to the first: it recomputes the states of a chunk and runs backwards over them.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/gated_delta_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -16,9 +18,9 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// A vector of columns of one value head. Args is GatedDeltaForward or GatedDeltaBackward.
+/// One vector of columns of one value head. Args is GatedDeltaForward or GatedDeltaBackward.
 template <class Real, class Args>
 struct DeltaColumns {
   using D = ComputeTag<Real>;
@@ -79,19 +81,19 @@ void forward(const GatedDeltaForward& args) {
   });
 }
 
-/// Scratch of a task, in rows of one vector.
+/// Buffers of a backward task. Each element is one vector.
 template <class Real>
 struct DeltaScratch {
   std::vector<Real> state;   ///< [d_k]
-  std::vector<Real> starts;  ///< [chunks, d_k]: states before each chunk
-  std::vector<Real> inner;   ///< [chunk, d_k]: decayed states S' of one chunk
+  std::vector<Real> starts;  ///< [chunks, d_k]: the state before each chunk
+  std::vector<Real> inner;   ///< [chunk, d_k]: the decayed states S' of one chunk
   std::vector<Real> held;    ///< [chunk]: S'ᵀ k
-  std::vector<Real> grad;    ///< [d_k]: G
+  std::vector<Real> grad;    ///< [d_k]: G, the gradient of the state
 };
 
-/// Walks positions [begin, end) from scratch.state; keeps S' and S'ᵀ k if `keep`.
+/// Runs positions [begin, end), starting from scratch.state. If `keep`, saves S' and S'ᵀ k of each position.
 template <class Real, class C>
-void walk_chunk(const C& c, int64_t begin, int64_t end, bool keep, DeltaScratch<Real>& scratch) {
+void run_chunk(const C& c, int64_t begin, int64_t end, bool keep, DeltaScratch<Real>& scratch) {
   const ComputeTag<Real> d;
   for (int64_t t = begin; t < end; ++t) {
     const Real* k = c.k(t);
@@ -112,7 +114,7 @@ void walk_chunk(const C& c, int64_t begin, int64_t end, bool keep, DeltaScratch<
   }
 }
 
-/// Position t, whose S' and S'ᵀ k lie at `place` of the scratch.
+/// Backward of position t, whose S' and S'ᵀ k are at index `place` of the scratch.
 template <class Real, class C>
 void step_back(const C& c, int64_t t, int64_t place, DeltaScratch<Real>& scratch) {
   const ComputeTag<Real> d;
@@ -165,14 +167,14 @@ void columns_backward(const DeltaColumns<Real, GatedDeltaBackward>& c, DeltaScra
   }
   for (int64_t n = 0; n < chunks; ++n) {
     std::copy(scratch.state.begin(), scratch.state.end(), row(scratch.starts, n * c.d_k));
-    if (n + 1 < chunks) walk_chunk(c, n * args.chunk, (n + 1) * args.chunk, false, scratch);
+    if (n + 1 < chunks) run_chunk(c, n * args.chunk, (n + 1) * args.chunk, false, scratch);
   }
   for (int64_t n = chunks - 1; n >= 0; --n) {
     const Real* start = row(scratch.starts, n * c.d_k);
     std::copy(start, start + c.d_k * c.lanes, scratch.state.begin());
     const int64_t begin = n * args.chunk;
     const int64_t end = std::min(c.seq, begin + args.chunk);
-    walk_chunk(c, begin, end, true, scratch);
+    run_chunk(c, begin, end, true, scratch);
     for (int64_t t = end - 1; t >= begin; --t) step_back(c, t, t - begin, scratch);
   }
   for (int64_t i = 0; i < c.d_k; ++i) c.store(hn::LoadU(d, row(scratch.grad, i)), args.dstate, c.state_at(i));

@@ -1,8 +1,10 @@
-// A block runs one value head of one batch entry; a thread owns columns of its state, which do not depend on each
-// other, and walks over the sequence. The state stays in global memory, where the threads of a warp touch adjacent
-// numbers and the L1 cache holds it. Backward keeps the state of every chunk, recomputes the chunks from the last and
-// walks back. Sums over columns, the gradients of q, k, g and beta, are made by warps; q and k then sum over the heads
-// that share them, in order.
+// A block handles one value head of one batch entry. A thread owns columns of its state, which are independent of each
+// other, and runs over the sequence. The state stays in global memory: the threads of a warp access adjacent numbers,
+// and the L1 cache holds them.
+//
+// Backward saves the state before every chunk, then goes through the chunks from the last to the first: it recomputes
+// the states of a chunk and runs backwards over them. Warps compute the sums over columns (the gradients of q, k, g and
+// beta). The gradients of q and k are then summed over the value heads that share them, in order.
 #include <algorithm>
 
 #include "lamina/ops/ssm/gated_delta_kernel.h"
@@ -28,7 +30,7 @@ struct DeltaInputs {
   __device__ int64_t key_at(int64_t t) const {
     return ((blockIdx.x / heads * seq + t) * key_heads + blockIdx.x % heads / (heads / key_heads)) * d_k;
   }
-  /// Of the gradients per value head.
+  /// Offset in gradients of q and k that are stored per value head.
   __device__ int64_t own_key_at(int64_t t) const { return gate_at(t) * d_k; }
   __device__ int64_t state_at() const { return blockIdx.x * d_k * d_v; }
 };
@@ -47,7 +49,7 @@ DeltaInputs inputs_of(const Args& a) {
           a.v.dim(3)};
 }
 
-/// Moves column j of the state over position t; returns S'ᵀ k. Stores S' if `decayed` is given.
+/// Advances column j of the state by position t; returns S'ᵀ k. If `decayed` is given, stores S' there.
 __device__ float move_column(const DeltaInputs& in, int64_t t, int64_t j, float* state, float* decayed) {
   const float* k = in.k + in.key_at(t);
   const float decay = expf(in.g[in.gate_at(t)]);
@@ -76,8 +78,8 @@ __global__ void forward_kernel(DeltaInputs in, float* y, float* states) {
   }
 }
 
-/// Per block: the state and the states before each chunk [1 + chunks, d_k, d_v], S' [chunk, d_k, d_v] and S'ᵀ k
-/// [chunk, d_v] of one chunk, and du [d_v].
+/// A block's buffers: the state and the states before each chunk [1 + chunks, d_k, d_v]; S' [chunk, d_k, d_v] and S'ᵀ k
+/// [chunk, d_v] of one chunk; du [d_v].
 struct DeltaScratch {
   float* all;
   int64_t chunk, chunks;
@@ -89,7 +91,7 @@ struct DeltaScratch {
 
 struct DeltaGradients {
   const float *initial, *dy;
-  float *dstate, *dq, *dk, *dv, *dg, *dbeta;  // dq, dk [batch, seq, heads, d_k]
+  float *dstate, *dq, *dk, *dv, *dg, *dbeta;  // dq, dk [batch, seq, heads, d_k]: per value head
 };
 
 __device__ float warp_total(float value) {
@@ -97,7 +99,7 @@ __device__ float warp_total(float value) {
   return value;
 }
 
-/// Sums over columns at position t; du must be complete.
+/// Sums over the columns at position t: the gradients of q, k, g and beta. du must be complete.
 __device__ void sum_columns(const DeltaInputs& in, const DeltaGradients& out, int64_t t, const float* decayed,
                             const float* held, const float* du, float* parts) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -175,7 +177,7 @@ __global__ void backward_kernel(DeltaInputs in, DeltaGradients out, DeltaScratch
       const float* k = in.k + in.key_at(t);
       const float beta = in.beta[in.gate_at(t)];
       const float decay = expf(in.g[in.gate_at(t)]);
-      __syncthreads();  // the sums of the previous position are done
+      __syncthreads();  // the sums of the previous position are complete
       for (int64_t j = threadIdx.x; j < in.d_v; j += kDeltaThreads) {
         const float dy = out.dy[in.value_at(t) + j];
         float sum = 0.0F;
@@ -197,11 +199,11 @@ __global__ void backward_kernel(DeltaInputs in, DeltaGradients out, DeltaScratch
         }
       }
     }
-    __syncthreads();  // before the next chunk overwrites S'
+    __syncthreads();  // the next chunk overwrites S'
   }
 }
 
-/// total [rows, key_heads, d_k] = Σ over the value heads of a key head of parts [rows, heads, d_k].
+/// total [rows, key_heads, d_k] = sum of parts [rows, heads, d_k] over the value heads that share a key head.
 __global__ void sum_heads(const float* parts, float* total, int64_t numel, int64_t d_k, int64_t shared) {
   const int64_t at = blockIdx.x * int64_t{kDeltaThreads} + threadIdx.x;
   if (at >= numel) return;

@@ -4,19 +4,19 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments, all in the accumulation type.
+/// Kernel arguments, shaped as in gated_delta(), all in the accumulation type.
 struct GatedDeltaForward {
   Tensor q, k, v, g, beta;
   Tensor y;
-  Tensor state;  ///< the initial state, overwritten by the last
+  Tensor state;  ///< the initial state; overwritten by the last state
 };
 struct GatedDeltaBackward {
   Tensor q, k, v, g, beta;
   Tensor initial_state;
   Tensor dy;
-  Tensor dstate;  ///< gradient of the last state, overwritten by that of the initial one
+  Tensor dstate;  ///< gradient of the last state; overwritten by that of the initial state
   Tensor dq, dk, dv, dg, dbeta;
-  int64_t chunk;  ///< positions between the states that are kept
+  int64_t chunk;  ///< number of positions between two saved states
 };
 
 namespace cpu {

@@ -1,7 +1,7 @@
-// A task is one vector of channels of one batch entry (of a group of entries for the gradients), copied into buffers
-// [positions][lanes] with zero padding. One routine computes all three products: eight results stay in registers while
-// the taps pass by, so each tap and new input feeds eight FMAs. du is the same convolution applied to the reversed dy,
-// and the reversed dK is the convolution of u with the reversed dy.
+// A task is one vector of channels of one batch entry (for gradients, of a group of entries). Its data is copied into
+// buffers [positions][lanes] with zero padding. One routine computes all three products: eight results stay in
+// registers while it runs over the taps, so each tap and each new input feeds eight FMAs. du is the same convolution of
+// the kernel with the reversed dy, and the reversed dK is the convolution of u with the reversed dy.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/long_conv_cpu.cpp"
 #include <hwy/aligned_allocator.h>
@@ -16,11 +16,11 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 constexpr int64_t kTile = 8;
 
-/// Vectors [rows][lanes] with kTile rows of zeros on either side.
+/// A buffer [rows][lanes] with kTile rows of zeros before and after.
 template <class Real>
 class Column {
  public:
@@ -40,7 +40,8 @@ class Column {
   hwy::AlignedFreeUniquePtr<Real[]> memory_;
 };
 
-/// out[t] += Σ_{s ≤ t, s < taps.rows} taps[s] · in[t − s] for t >= begin rounded down to a tile.
+/// out[t] += Σ_{s ≤ t, s < taps.rows} taps[s] · in[t − s], for t from `begin`, rounded down to a multiple of the tile,
+/// on.
 template <class Real>
 void convolve(const Column<Real>& in, const Column<Real>& taps, int64_t begin, const Column<Real>& out) {
   const hn::ScalableTag<Real> d;
@@ -62,11 +63,11 @@ void convolve(const Column<Real>& in, const Column<Real>& taps, int64_t begin, c
 #pragma GCC unroll 8
     for (int64_t r = 0; r < kTile; ++r) hn::Store(sum[r], d, out.row(t + r));
   }
-  // Clear the padding rows that the last tile may have written.
+  // The last tile may have written to the padding rows; clear them.
   for (int64_t t = out.rows(); t < out.rows() + kTile; ++t) hn::Store(hn::Zero(d), d, out.row(t));
 }
 
-/// Copies `count` channels of [seq, channels] into a column, forwards or backwards in time.
+/// Copies `count` channels of a matrix [seq, channels] into a column, in the order of time or reversed.
 template <class T>
 void copy_in(const T* from, int64_t channels, size_t count, bool reversed, const Column<Accumulate<T>>& to) {
   const ComputeTag<T> d;
@@ -75,7 +76,7 @@ void copy_in(const T* from, int64_t channels, size_t count, bool reversed, const
   }
 }
 
-/// Rows [0, used) of a kernel [channels, taps] as a column.
+/// Copies `count` channels of a kernel [channels, taps] into a column, as many taps as the column has rows.
 template <class Real>
 void copy_taps(const Real* kernel, int64_t taps, size_t count, const Column<Real>& to) {
   for (int64_t s = 0; s < to.rows(); ++s) {
@@ -110,7 +111,7 @@ void forward(const LongConvForward& args) {
   });
 }
 
-/// Partial sums of a backward task over its batch entries.
+/// Partial sums of a backward task over its batch entries. The kernel gradient has only the taps that are used.
 template <class Real>
 struct Share {
   std::vector<Real> dkernel;  // [used taps][lanes]
@@ -158,9 +159,10 @@ void backward_task(const LongConvBackward& args, int64_t channel, int64_t first,
   for (int64_t j = 0; j < used; ++j) store(d, load(d, dkernel.row(seq - 1 - j)), share.dkernel.data() + j * lanes);
 }
 
-/// Adds the partial sums of the batch groups in order.
+/// Adds the partial sums of all groups of batch entries, in order.
 template <class Real>
-void add_shares(const std::vector<Share<Real>>& shares, int64_t vectors, int64_t lanes, const LongConvBackward& args) {
+void add_partial_sums(const std::vector<Share<Real>>& shares, int64_t vectors, int64_t lanes,
+                      const LongConvBackward& args) {
   const int64_t channels = args.forward.u.dim(2);
   const int64_t taps = args.forward.kernel.dim(1);
   const int64_t used = std::min(taps, args.forward.u.dim(1));
@@ -200,7 +202,7 @@ void backward(const LongConvBackward& args) {
     const int64_t first = task / vectors * per_group;
     backward_task<T>(args, task % vectors * lanes, first, std::min(batch, first + per_group), share);
   });
-  add_shares(shares, vectors, lanes, args);
+  add_partial_sums(shares, vectors, lanes, args);
 }
 
 void long_conv_forward(const LongConvForward& args) {

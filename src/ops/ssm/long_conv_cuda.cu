@@ -1,7 +1,8 @@
-// Direct convolution with f32 FMAs. Lanes are channels. A thread keeps 16 results of one channel and a sliding window
-// of 31 inputs in registers, which advances 16 taps at a time: 32 coalesced loads feed 256 FMAs. One routine computes
-// all three products: out[r] = Σ_m p[m] · q[r + m], with q running forwards or backwards in time. The kernel is
-// transposed to [taps, channels] first, and its gradient back at the end. Each thread sums its gradient over the batch.
+// Direct convolution with f32 FMAs. The lanes of a warp are channels. A thread keeps 16 results of one channel and a
+// sliding window of 31 inputs in registers, which advances by 16 taps at a time: 32 coalesced loads feed 256 FMAs. One
+// routine computes all three products: out[r] = Σ_m p[m] · q[r + m], where q runs forwards or backwards in time. The
+// kernel is first transposed to [taps, channels]; its gradient is transposed back at the end. Each thread sums its part
+// of that gradient over the batch.
 #include <algorithm>
 
 #include "lamina/ops/ssm/long_conv_kernel.h"
@@ -21,9 +22,9 @@ using lamina::cuda::to_float;
 
 constexpr const char* kOp = "long_conv";
 constexpr int kOut = 16;   // results per thread
-constexpr int kWarps = 8;  // per block
+constexpr int kWarps = 8;  // warps per block
 
-/// One channel of a matrix [rows, channels]; zero outside.
+/// One channel of a matrix [rows, channels]; reads zero outside.
 template <class T>
 struct Column {
   const T* first;
@@ -35,7 +36,7 @@ struct Column {
 template <class P, class Q>
 __device__ void correlate(const Column<P>& p, const Column<Q>& q, int64_t begin, int64_t end, int64_t origin, int sign,
                           float (&out)[kOut]) {
-  float window[2 * kOut - 1];  // q of r + m for the current block of m
+  float window[2 * kOut - 1];  // q at r + m, for the current 16 values of m
 #pragma unroll
   for (int i = 0; i < kOut - 1; ++i) window[kOut + i] = q.at(origin + sign * (begin + i));
   for (int64_t m0 = begin; m0 < end; m0 += kOut) {
@@ -53,7 +54,7 @@ __device__ void correlate(const Column<P>& p, const Column<Q>& q, int64_t begin,
   }
 }
 
-/// y (forward): results t0 + kOut − 1 − r; du (backward): results t0 + r.
+/// Forward computes y[t0 + kOut − 1 − r], backward du[t0 + r], for r in [0, kOut).
 template <class T, bool kBackward>
 __global__ void __launch_bounds__(kWarp* kWarps) convolve_kernel(const T* in, const float* kernel, const float* d,
                                                                  T* out, int64_t seq, int64_t channels, int64_t taps) {
@@ -78,7 +79,7 @@ __global__ void __launch_bounds__(kWarp* kWarps) convolve_kernel(const T* in, co
   }
 }
 
-/// dK[j0 + kOut − 1 − r] = Σ_entries Σ_t dy[t] · u[t − j]
+/// dK[j0 + kOut − 1 − r] = Σ_batch Σ_t dy[t] · u[t − j], where j is the index on the left.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kWarps) kernel_gradient(const T* u, const T* dy, float* dkernel, int64_t batch,
                                                                  int64_t seq, int64_t channels, int64_t taps) {
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(kWarp* kWarps) kernel_gradient(const T* u, con
   }
 }
 
-/// Σ dy · u over a range of rows.
+/// Partial sums of dd = Σ dy · u over a range of rows.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kWarps)
     skip_gradient(const T* u, const T* dy, float* parts, int64_t rows, int64_t channels, int64_t per_part) {
@@ -128,12 +129,12 @@ dim3 grid_of(int64_t channels, int64_t results, int64_t batch) {
 }
 
 /// Transposes [channels, taps] to [taps, channels].
-Tensor turned(const Tensor& kernel) { return kernel.transpose(0, 1).contiguous(); }
+Tensor transposed(const Tensor& kernel) { return kernel.transpose(0, 1).contiguous(); }
 
 template <class T, bool kBackward>
 void convolve(const LongConvForward& f, const Tensor& in, const Tensor& out) {
   using D = DeviceType<T>;
-  const Tensor kernel = turned(f.kernel);
+  const Tensor kernel = transposed(f.kernel);
   convolve_kernel<D, kBackward>
       <<<grid_of(in.dim(2), in.dim(1), in.dim(0)), dim3(kWarp, kWarps), 0, stream_of(in.device())>>>(
           device_data<T>(in), kernel.data<float>(), device_data<float>(f.d), device_data<T>(out), in.dim(1), in.dim(2),

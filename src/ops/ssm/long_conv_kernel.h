@@ -4,6 +4,7 @@
 
 namespace lamina::ops {
 
+/// Kernel arguments, shaped as in long_conv().
 struct LongConvForward {
   Tensor u;
   Tensor kernel;  ///< accumulation type
@@ -11,7 +12,7 @@ struct LongConvForward {
   Tensor y;
 };
 struct LongConvBackward {
-  LongConvForward forward;  ///< without y
+  LongConvForward forward;  ///< y is not set
   Tensor dy;
   Tensor du, dkernel, dd;  ///< undefined if not needed; dkernel and dd in the accumulation type
 };

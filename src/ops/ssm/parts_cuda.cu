@@ -1,5 +1,5 @@
 // Adds partial sums in a fixed order: a thread owns one element and loops over the parts. Loads are coalesced, and
-// those of several parts are in flight at once.
+// loads of several parts are in flight at once.
 #include "lamina/ops/ssm/parts_cuda.h"
 
 #include "lamina/tensor/cuda/kernel.cuh"

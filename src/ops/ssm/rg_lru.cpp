@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kLruOp = "rg_lru";
 
-void play_lru(Backward& b) {
+void run_lru_backward(Backward& b) {
   RgLruBackward back;
   RgLruForward& f = back.forward;
   f.x = b.saved(0);
@@ -66,7 +66,7 @@ ScanResult rg_lru(const Tensor& x, const Tensor& input, const Tensor& recurrence
   args.last_state = Tensor::empty(state, accumulation_type(x.dtype()), x.device());
   LAMINA_LAUNCH(x.device(), (Work{40 * x.numel(), 4 * x.nbytes()}), rg_lru_forward, args);
   record(kLruOp, {x, input, recurrence, decay, initial_state}, {args.y, args.last_state},
-         {args.x, args.input, args.recurrence, args.decay, args.initial_state, args.begun}, play_lru);
+         {args.x, args.input, args.recurrence, args.decay, args.initial_state, args.begun}, run_lru_backward);
   return {args.y, args.last_state};
 }
 

@@ -1,6 +1,6 @@
-// A task is one vector of channels of one batch entry; the state stays in a register. Backward runs the recurrence
-// again into a buffer, then backwards over it. The gradients of the decays are summed per batch entry, then over the
-// entries in order.
+// A task is one vector of channels of one batch entry; its state stays in a register. Backward first recomputes the
+// states into a buffer and then runs backwards over them. The gradients of the decays are summed per batch entry, then
+// over the entries in order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/rg_lru_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -15,9 +15,9 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// A vector of channels of one batch entry.
+/// One vector of channels of one batch entry.
 template <class T>
 struct LruLane {
   using Real = Accumulate<T>;
@@ -42,13 +42,13 @@ struct LruLane {
   bool is_first(int64_t t) const { return t == 0 && !begun; }
 };
 
-/// Gates of one position.
+/// The gates and decay of one position.
 template <class V>
 struct LruGates {
   V r, r_rest, i, i_rest;  ///< σ and 1 − σ
   V a;
   V rest;   ///< 1 − a²
-  V scale;  ///< of the input
+  V scale;  ///< sqrt(1 − a²), the factor on the input
 };
 
 template <class T>
@@ -81,7 +81,7 @@ void forward(const RgLruForward& args) {
   });
 }
 
-/// One vector of channels of one batch entry; stores its part of the gradient of the decays.
+/// Backward of one vector of channels of one batch entry. Stores its part of the gradient of the decays.
 template <class T>
 void lane_backward(const RgLruBackward& args, const LruLane<T>& k, Accumulate<T>* ddecay) {
   using Real = Accumulate<T>;
@@ -107,7 +107,7 @@ void lane_backward(const RgLruBackward& args, const LruLane<T>& k, Accumulate<T>
     store_n(d, hn::Mul(scaled, g.i), args.dx.data<T>() + k.at(t), k.count);
     const auto di = hn::Mul(scaled, x);
     store_n(d, hn::Mul(di, hn::Mul(g.i, g.i_rest)), args.dinput.data<T>() + k.at(t), k.count);
-    // g.scale = sqrt(rest) and d rest / d log a = −2 a².
+    // The factor on the input is sqrt(rest), and d rest / d log a = −2 a².
     auto dlog = hn::Mul(grad, hn::Mul(g.a, load_n(d, states + k.at(t), k.count)));
     if (!k.is_first(t)) {
       const auto slope = hn::Div(hn::Mul(hn::Add(g.a, g.a), g.a), hn::Sqrt(hn::Max(hn::Mul(four, g.rest), flattest)));

@@ -1,6 +1,6 @@
-// A thread runs the recurrence of one channel of one batch entry, with its state in a register; loads of a warp are
-// coalesced over channels. Backward runs it again into a buffer, then backwards over it. The gradients of the decays
-// are summed over the batch in order.
+// A thread runs the recurrence of one channel of one batch entry, with its state in a register. Loads of a warp are
+// coalesced, because its lanes are adjacent channels. Backward first recomputes the states into a buffer and then runs
+// backwards over them. The gradients of the decays are summed over the batch in order.
 #include "lamina/ops/ssm/parts_cuda.h"
 #include "lamina/ops/ssm/rg_lru_kernel.h"
 #include "lamina/ops/ssm/scan.cuh"
@@ -18,7 +18,8 @@ using lamina::cuda::stream_of;
 using lamina::cuda::to_float;
 
 constexpr const char* kOp = "rg_lru";
-constexpr int kThreads = 64;  // few, because every thread walks over the whole sequence
+// Small blocks, because every thread runs over the whole sequence and there are few threads.
+constexpr int kThreads = 64;
 
 template <class D>
 struct LruInputs {
@@ -40,7 +41,7 @@ LruInputs<DeviceType<T>> inputs_of(const RgLruForward& f) {
           f.x.dim(2)};
 }
 
-/// Gates of one position; `rest` is 1 − a².
+/// The gates and decay of one position; `rest` is 1 − a².
 struct Gates {
   float r, r_rest, i, i_rest, a, rest, scale;
 

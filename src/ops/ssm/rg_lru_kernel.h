@@ -5,9 +5,10 @@
 namespace lamina::ops {
 
 constexpr double kLruRate = 8.0;
-constexpr double kLruSteepest = 1000.0;  ///< limit of the derivative of the square root
+constexpr double kLruSteepest = 1000.0;  ///< limit of 1 / (2 s) in backward, see rg_lru()
 
-/// Kernel arguments. x, input and recurrence keep their dtype; everything else is in the accumulation type.
+/// Kernel arguments, shaped as in rg_lru(). x, input and recurrence keep their dtype; everything else is in the
+/// accumulation type.
 struct RgLruForward {
   Tensor x, input, recurrence;
   Tensor decay;
@@ -16,9 +17,9 @@ struct RgLruForward {
   Tensor last_state;
 };
 struct RgLruBackward {
-  RgLruForward forward;    ///< without y and last_state
+  RgLruForward forward;    ///< y and last_state are not set
   Tensor dy, dlast_state;  ///< dlast_state may be undefined
-  Tensor states;           ///< [batch, seq, channels]: scratch for the state before each position
+  Tensor states;           ///< [batch, seq, channels]: buffer for the state before each position
   Tensor dx, dinput, drecurrence;
   Tensor ddecay;          ///< [channels]
   Tensor dinitial_state;  ///< undefined if not needed

@@ -32,7 +32,7 @@ S4dParameters make_grads(const S4dParameters& p) {
   return {like(p.log_dt), like(p.a_real_log), like(p.a_imag), like(p.c)};
 }
 
-/// The parameters are inputs `first` to `first + 3` of the tape record.
+/// Stores the gradients of the parameters, which are inputs `first` to `first + 3` of the tape record.
 void give_grads(Backward& b, int first, S4dParameters grads) {
   Tensor* all[] = {&grads.log_dt, &grads.a_real_log, &grads.a_imag, &grads.c};
   for (int i = 0; i < 4; ++i) {
@@ -44,7 +44,7 @@ S4dParameters saved_parameters(const Backward& b, int first) {
   return {b.saved(first), b.saved(first + 1), b.saved(first + 2), b.saved(first + 3)};
 }
 
-void play_recurrence(Backward& b) {
+void run_recurrence_backward(Backward& b) {
   S4dScanBackward back;
   S4dScanForward& f = back.forward;
   f.u = b.saved(0);
@@ -125,7 +125,7 @@ ScanResult s4d_recurrence(const Tensor& u, const S4dParameters& parameters, cons
   LAMINA_LAUNCH(u.device(), (Work{12 * u.numel() * n, 2 * u.nbytes()}), s4d_scan_forward, args);
   const S4dParameters& p = args.parameters;
   record(kOp, inputs, {args.y, args.last_state}, {args.u, p.log_dt, p.a_real_log, p.a_imag, p.c, args.d, args.states},
-         play_recurrence);
+         run_recurrence_backward);
   return {args.y, args.last_state};
 }
 

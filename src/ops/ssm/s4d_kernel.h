@@ -4,7 +4,9 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments. Parameters are contiguous f64.
+// Kernels of s4d_kernel() and s4d_recurrence().
+
+/// Kernel arguments of s4d_kernel(). Parameters are contiguous f64.
 struct S4dKernelForward {
   S4dParameters parameters;
   Tensor kernel;
@@ -14,6 +16,7 @@ struct S4dKernelBackward {
   Tensor dkernel;
   S4dParameters grads;  ///< f64
 };
+/// Kernel arguments of s4d_recurrence().
 struct S4dScanForward {
   Tensor u;
   S4dParameters parameters;
@@ -21,10 +24,10 @@ struct S4dScanForward {
   Tensor initial_state;  ///< accumulation type, or undefined
   Tensor y;
   Tensor last_state;
-  Tensor states;  ///< [batch, chunks, 2, n, channels] before each chunk; undefined if no gradient is needed
+  Tensor states;  ///< [batch, chunks, 2, n, channels]: states before each chunk; undefined if no gradient is needed
 };
 struct S4dScanBackward {
-  S4dScanForward forward;  ///< without y
+  S4dScanForward forward;  ///< y is not set
   Tensor dy, dlast_state;  ///< dlast_state may be undefined
   Tensor du;
   Tensor dd, dinitial_state;  ///< undefined if not needed

@@ -1,6 +1,6 @@
-// A task is one channel. Vectors run along the kernel: four vectors of consecutive powers z^l are advanced by
-// multiplying with z^(4 lanes). Every 32 steps restart from a power computed in f64, so that rounding errors do not
-// accumulate. The gradient sums dK·z^l and l·dK·z^l in the same loop.
+// A task is one channel. SIMD vectors run along the kernel: four vectors of consecutive powers z^l are advanced by
+// multiplying them with z^(4 lanes). After every 32 steps the powers restart from one computed in f64, so that rounding
+// errors do not accumulate. Backward sums dK·z^l and l·dK·z^l in the same loop.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/s4d_kernel_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -16,13 +16,13 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 constexpr int kChains = 4;
 constexpr int64_t kSteps = 32;
 
-/// Number of significant powers of a mode: beyond, |z^l| is below rounding, and continuing would only produce slow
-/// denormals.
+/// Number of powers of a mode that matter. For larger l, |z^l| is below rounding, and computing it would only produce
+/// slow denormals.
 template <class Real>
 int64_t reach(const S4dMode& mode, int64_t length) {
   const double smallest = sizeof(Real) == 4 ? -69.0 : -690.0;  // log of 1e-30 and 1e-300
@@ -30,7 +30,7 @@ int64_t reach(const S4dMode& mode, int64_t length) {
   return positions < static_cast<double>(length) ? static_cast<int64_t>(positions) + 1 : length;
 }
 
-/// z^0 … z^(4 lanes) of one mode, as vectors.
+/// The powers z^0 … z^(4 lanes) of one mode, as vectors.
 template <class Real>
 struct NearPowers {
   using D = hn::ScalableTag<Real>;
@@ -59,14 +59,14 @@ struct NearPowers {
   }
 };
 
-/// Powers of one mode from a given position on.
+/// The powers of one mode from a given position on.
 template <class Real>
 struct Powers {
   using D = hn::ScalableTag<Real>;
   hn::Vec<D> re[kChains], im[kChains];
   hn::Vec<D> step_re, step_im;
 
-  /// `first` times the near powers.
+  /// Starts at power `first`: multiplies it with the near powers.
   Powers(const NearPowers<Real>& near, std::complex<double> first) {
     const D d;
     step_re = hn::Set(d, static_cast<Real>(first.real()));
@@ -122,7 +122,8 @@ void forward(const S4dKernelForward& args) {
   });
 }
 
-/// Σ dK z^l and Σ l dK z^l of one mode; `dk` and `weighted` (dK times the position in its block) are padded.
+/// Sums Σ dK z^l and Σ l dK z^l of one mode. `weighted` is dK times the position within its block; dk and weighted are
+/// padded to whole blocks.
 template <class Real>
 void power_sums(const S4dMode& mode, const std::vector<Real>& dk, const std::vector<Real>& weighted,
                 std::complex<double>& plain, std::complex<double>& by_position) {

@@ -1,6 +1,6 @@
-// Everything in f64, whose throughput suffices here: powers stay accurate over a long kernel. Forward: a thread owns
-// every 128th position of a run of one channel, 16 in total. For each mode it starts from one exponential and advances
-// by multiplying with z^128. Backward: a block is one channel; a warp loops over modes, with its lanes along the
+// All arithmetic is in f64, which is fast enough here and keeps powers accurate over a long kernel. Forward: a thread
+// computes 16 positions of one channel, 128 apart. For each mode it starts from one exponential and advances by
+// multiplying with z^128. Backward: a block handles one channel; each warp loops over modes, with its lanes along the
 // kernel.
 #include "lamina/ops/ssm/s4d_kernel.h"
 #include "lamina/ops/ssm/s4d_modes.cuh"
@@ -20,7 +20,7 @@ constexpr int kModes = 32;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) forward_kernel(S4dPointers parameters, int64_t length, T* kernel) {
-  __shared__ Complex rates[kModes];    // w
+  __shared__ Complex rates[kModes];    // w = Δ a
   __shared__ Complex gains[kModes];    // 2 c'
   __shared__ Complex strides[kModes];  // z^kThreads
   const int64_t channel = blockIdx.x;

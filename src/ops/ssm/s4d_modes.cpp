@@ -7,13 +7,13 @@ namespace {
 
 using Complex = std::complex<double>;
 
-/// exp(w) − 1 without cancellation.
+/// exp(w) − 1 without cancellation near w = 0.
 Complex expm1(Complex w) {
   const double half = std::sin(w.imag() / 2);
   return {std::expm1(w.real()) * std::cos(w.imag()) - 2 * half * half, std::exp(w.real()) * std::sin(w.imag())};
 }
 
-/// f'(w) for f(w) = (exp(w) − 1) / w; near zero by its series Σ (k + 1) w^k / (k + 2)!.
+/// f'(w) for f(w) = (exp(w) − 1) / w; near zero by the series Σ (k + 1) w^k / (k + 2)!.
 Complex slope(Complex w, Complex z, Complex f) {
   if (std::abs(w) > 0.25) return (z - f) / w;
   Complex sum = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-// One discretised complex mode of one channel, in f64: the device version of s4d_modes.h.
+// One discretized complex mode of one channel, in f64: the device version of s4d_modes.h. Its formulas are in s4d.h.
 
 #include "lamina/ops/ssm/s4d.h"
 #include "lamina/tensor/cuda/kernel.cuh"
@@ -29,7 +29,7 @@ __device__ inline Complex complex_exp(Complex w) {
   sincos(w.im, &sine, &cosine);
   return {size * cosine, size * sine};
 }
-/// exp(w) − 1 without cancellation.
+/// exp(w) − 1 without cancellation near w = 0.
 __device__ inline Complex complex_expm1(Complex w) {
   const double half = sin(w.im / 2);
   return {expm1(w.re) * cos(w.im) - 2 * half * half, exp(w.re) * sin(w.im)};
@@ -55,7 +55,7 @@ struct S4dDeviceMode {
   Complex f;  ///< (exp(w) − 1) / w
   double dt;
 
-  /// Mode `index` of [channels · n].
+  /// Discretizes mode `index` of [channels · n].
   __device__ S4dDeviceMode(const S4dPointers& p, int64_t index) {
     dt = exp(p.log_dt[index / p.n]);
     a = {-exp(p.a_real_log[index]), p.a_imag[index]};
@@ -66,7 +66,7 @@ struct S4dDeviceMode {
   }
   __device__ Complex gain() const { return dt * (c * f); }  ///< c'
   __device__ Complex power(double l) const { return complex_exp(l * w); }
-  /// f'(w); near zero by its series Σ (k + 1) w^k / (k + 2)!.
+  /// f'(w) of f(w) = (exp(w) − 1) / w; near zero by the series Σ (k + 1) w^k / (k + 2)!.
   __device__ Complex slope() const {
     if (w.re * w.re + w.im * w.im > 0.0625) return (z - f) / w;
     Complex sum;
@@ -79,8 +79,8 @@ struct S4dDeviceMode {
     }
     return sum;
   }
-  /// Converts g(c') and g(w) to the gradients of the parameters of mode `index`; returns its contribution to that of
-  /// log_dt.
+  /// Converts g(c') and g(w) to the gradients of the parameters of mode `index`. Returns its contribution to the
+  /// gradient of log_dt, which the modes of a channel share.
   __device__ double finish(Complex grad_gain, Complex grad_w, int64_t index, const S4dPointers& grads) const {
     const Complex grad_c = grad_gain * conj(dt * f);
     const Complex grad_hold = grad_gain * conj(c);  // gradient of φ = Δ f(w)

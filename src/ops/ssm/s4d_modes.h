@@ -6,7 +6,7 @@
 
 namespace lamina::ops {
 
-/// One discretised complex mode of one channel.
+/// One discretized complex mode of one channel; the formulas are in s4d.h.
 struct S4dMode {
   std::complex<double> a, c;
   std::complex<double> w;  ///< Δ a
@@ -18,7 +18,7 @@ struct S4dMode {
   std::complex<double> power(double l) const { return std::exp(w * l); }
 };
 
-/// Mode `index` of [channels · n].
+/// Discretizes mode `index` of [channels · n].
 S4dMode s4d_mode(const S4dParameters& parameters, int64_t index);
 
 /// Converts g(c') and g(w) to the gradients of the parameters of mode `index`. Adds to dΔ, which the modes of a channel

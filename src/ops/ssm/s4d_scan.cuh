@@ -1,6 +1,6 @@
 #pragma once
 
-// Modes of s4d_recurrence as its kernels hold them, and helpers for both directions.
+// Shared by the kernels of s4d_recurrence: the modes that a lane holds, and helpers for both directions.
 
 #include "lamina/ops/ssm/s4d.h"
 #include "lamina/ops/ssm/s4d_modes.cuh"
@@ -18,12 +18,12 @@ using lamina::cuda::to_float;
 
 constexpr const char* kS4dOp = "s4d_recurrence";
 
-/// A discretised mode: z, 2 c', and z^segment_length, the decay over a segment.
+/// A discretized mode: z, the gain 2 c', and `whole` = z^segment_length, the decay over a segment.
 struct S4dDiscreteMode {
   float2 z, gain, whole;
 };
 
-/// A lane's modes and their coefficients.
+/// The modes of a channel that a lane holds.
 struct S4dLane {
   int mine, part;
   int64_t channel;
@@ -56,21 +56,23 @@ struct S4dLane {
   }
 };
 
-/// Element k of a lane in [batch, channels, n, 2].
+/// Address of the lane's element k in a state [batch, channels, n, 2], the layout of users.
 __device__ inline float2* outside(const ScanShape& shape, float* state, int64_t batch, const S4dLane& lane, int k) {
   return reinterpret_cast<float2*>(state) + (batch * shape.channels + lane.channel) * shape.n + lane.number(k);
 }
-/// Real part of element k in [rows, 2, n, channels]; the imaginary part is n · channels elements further.
+/// Address of the real part of the lane's element k in states [rows, 2, n, channels], the layout of kernels. The
+/// imaginary part is n · channels elements further.
 __device__ inline float* inside(const ScanShape& shape, float* states, int64_t row, const S4dLane& lane, int k) {
   return states + (row * 2 * shape.n + lane.number(k)) * shape.channels + lane.channel;
 }
 
-/// The discretised modes: [channels · n] of S4dDiscreteMode, stored in a tensor.
+/// Discretizes the modes: [channels · n] of S4dDiscreteMode, stored in a tensor.
 Tensor s4d_discretise(const S4dParameters& parameters, const ScanShape& shape, const Device& device);
 
-/// Propagates states across segments: at[s] holds the contribution of segment s on entry and its initial state on
-/// return. `from` is the state before the first, `out` receives the one after the last; either may be null. Backwards:
-/// from the last segment, with conjugated decays.
+/// Propagates states across segments. On entry at[s] holds the contribution of segment s to a zero state; on return,
+/// the state before segment s. `from` is the state before the first segment (null: zeros), `out` receives the one after
+/// the last (may be null). If `backwards`, runs from the last segment to the first with conjugated decays, for
+/// gradients.
 void s4d_propagate_states(const Device& device, const ScanShape& shape, const S4dParameters& parameters,
                           const S4dDiscreteMode* modes, const float* from, bool backwards, float* at, float* out);
 

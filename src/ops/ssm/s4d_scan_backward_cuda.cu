@@ -1,6 +1,6 @@
-// Work is divided as in the forward kernel. A chunk of 64 positions is recomputed from the saved state, keeping every
-// eighth state, then eight positions at a time into registers. The gradients of z and c' are summed per batch entry and
-// segment, then over these in order, in f64.
+// Work is divided as in the forward kernel. The states of a chunk of 64 positions are recomputed from the saved state,
+// in two levels: first every eighth state is kept, then eight positions at a time are recomputed into registers. The
+// gradients of z and c' are summed per batch entry and segment, then over these in order, in f64.
 #include "lamina/ops/ssm/parts_cuda.h"
 #include "lamina/ops/ssm/s4d_kernel.h"
 #include "lamina/ops/ssm/s4d_scan.cuh"
@@ -15,20 +15,20 @@ constexpr int kSub = 8;
 template <class T>
 struct Back {
   const T *u, *dy;
-  const float* d;  // or null
+  const float* d;  // [channels], or null
   float* dlast;    // [batch, channels, n, 2], or null
-  float* start;    // gradient after each segment, or null if there is one segment
+  float* start;    // gradient after each segment, or null if there is only one segment
   float* states;
   float* ends;
   T* du;
-  float* dz;     // [batch · segments, 2, n, channels]
+  float* dz;     // [batch · segments, 2, n, channels]; dgain likewise
   float* dgain;  // likewise
   float* dd;     // [batch · segments, channels]
   float* dinitial;
 };
 
-/// One position backwards: grad = conj(z) (grad + conj(gain) dy); returns the sum of the real part of grad + conj(gain)
-/// dy.
+/// Backward of one position: grad ← conj(z) · (grad + conj(gain) · dy). Returns the sum of the real parts of grad +
+/// conj(gain) · dy.
 __device__ inline float pull(const S4dLane& lane, float dy, float2 (&grad)[kPerLane], float2 (&here)[kPerLane]) {
   float sum = 0;
 #pragma unroll
@@ -72,7 +72,7 @@ struct Sums {
   float dd;
 };
 
-/// Backwards through `count` <= kSub positions of the chunk from t0 on; du replaces dy in shared memory.
+/// Runs backwards through `count` <= kSub positions of the chunk, from t0 on. du replaces dy in shared memory.
 __device__ inline void sub_back(const ScanShape& shape, const S4dLane& lane, const float* us, float* dys,
                                 const float2* kept, float skip, int t0, int count, float2 (&grad)[kPerLane],
                                 Sums& sums) {
@@ -191,7 +191,8 @@ __global__ void __launch_bounds__(kScanThreads)
   }
 }
 
-/// One warp per channel, its lanes are modes: sums over batch entries and segments, then the parameter gradients.
+/// Sums over batch entries and segments, then computes the gradients of the parameters. One warp per channel; its lanes
+/// are modes.
 __global__ void finish_kernel(S4dPointers parameters, const float* dz, const float* dgain, int64_t rows,
                               int64_t channels, S4dPointers grads) {
   const int64_t channel = (blockIdx.x * int64_t{kScanThreads} + threadIdx.x) / lamina::cuda::kWarp;
@@ -265,7 +266,7 @@ void backward(const S4dScanBackward& args) {
 
 void s4d_scan_backward(const S4dScanBackward& args) {
   check_scan_size(kS4dOp, args.forward.parameters.a_imag.dim(1));
-  if (args.forward.u.numel() == 0) {  // the caller passes parameter gradients as zeros
+  if (args.forward.u.numel() == 0) {  // the caller then returns zeros as parameter gradients
     clear(kS4dOp, args.dd);
     clear(kS4dOp, args.dinitial_state);
     if (args.dinitial_state.defined() && args.dlast_state.defined()) {

@@ -1,5 +1,5 @@
-// A task is one vector of channels of one batch entry; its states stay in the L1 cache. Backward recomputes one chunk
-// of states at a time. The gradients of z and c' are summed per batch entry, then over the entries in order.
+// A task is one vector of channels of one batch entry; its states stay in the L1 cache. Backward recomputes the states
+// of one chunk at a time. The gradients of z and c' are summed per batch entry, then over the entries in order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/s4d_scan_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -15,9 +15,9 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// Modes of a vector of channels: [n][lanes] each, zero for missing channels.
+/// The modes of a vector of channels: each array is [n][lanes], zero for missing channels.
 template <class Real>
 struct ModeVectors {
   std::vector<Real> z_re, z_im, gain_re, gain_im;  // gain is 2 c'
@@ -56,7 +56,7 @@ struct Lane {
 
   size_t buffer() const { return static_cast<size_t>(2 * n * lanes); }
 
-  /// Converts [batch, channels, n, 2] from and to [re, im][n][lanes].
+  /// Converts states [batch, channels, n, 2] to and from [re, im][n][lanes].
   std::vector<Real> gather(const Tensor& state) const {
     std::vector<Real> to(buffer(), Real{0});
     if (!state.defined()) return to;
@@ -75,7 +75,7 @@ struct Lane {
       }
     }
   }
-  /// Saved states [batch, chunks, 2, n, channels].
+  /// Address in the saved states [batch, chunks, 2, n, channels].
   Real* saved(int64_t chunk) const {
     return args.states.template data<Real>() + (entry * args.states.dim(1) + chunk) * 2 * n * channels + channel;
   }
@@ -131,14 +131,15 @@ void forward(const S4dScanForward& args) {
   });
 }
 
-/// Gradients of z and of the gains of one vector of channels and batch entry: four arrays [n][lanes].
+/// Gradients of z and of the gains, of one vector of channels and one batch entry: four arrays [n][lanes].
 template <class Real>
 struct ModeGradients {
   std::vector<Real> z_re, z_im, gain_re, gain_im;
   explicit ModeGradients(size_t size) : z_re(size), z_im(size), gain_re(size), gain_im(size) {}
 };
 
-/// One position backwards: moves `grad` [re, im][n][lanes] before it and returns Σ Re grad at the position.
+/// Backward of one position: `grad` [re, im][n][lanes] becomes the gradient before it. Returns Σ Re grad at the
+/// position.
 template <class T>
 hn::Vec<ComputeTag<T>> step_back(const Lane<T>& k, hn::Vec<ComputeTag<T>> dy, const Accumulate<T>* before,
                                  const Accumulate<T>* after, Accumulate<T>* grad, ModeGradients<Accumulate<T>>& sums) {

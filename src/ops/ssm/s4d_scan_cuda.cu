@@ -1,6 +1,7 @@
 // Work is divided as in selective_scan: the modes of a channel are spread over a group of lanes, four per lane. If
-// batch · channels do not fill the GPU, the sequence is split into segments, across which states (backwards: their
-// gradients) are propagated with z^length. A separate kernel discretises the modes in f64; the scan uses them in f32.
+// batch · channels is too small to fill the GPU, the sequence is split into segments, and the states (in backward,
+// their gradients) are propagated across segments with z^length. A separate kernel discretizes the modes in f64; the
+// scan uses them in f32.
 #include "lamina/ops/ssm/s4d_kernel.h"
 #include "lamina/ops/ssm/s4d_scan.cuh"
 #include "lamina/ops/ssm/selective_scan_kernel.h"
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(kScanThreads)
   }
 }
 
-/// The last segment may be shorter than the others.
+/// Propagates states across segments, see s4d_propagate_states(). The last segment may be shorter than the others.
 __global__ void carry_kernel(ScanShape shape, S4dPointers parameters, const S4dDiscreteMode* modes, const float* from,
                              bool backwards, float* at, float* out) {
   const int64_t item = blockIdx.x * int64_t{kScanThreads} + threadIdx.x;

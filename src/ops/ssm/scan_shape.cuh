@@ -1,6 +1,6 @@
 #pragma once
 
-// Work division of the scans: the state of a channel over lanes, the sequence into segments.
+// How the scans divide their work: the state of a channel over lanes, and the sequence over segments.
 
 #include <algorithm>
 
@@ -11,7 +11,7 @@ namespace lamina::ops::cuda {
 
 constexpr int kScanThreads = 128;
 constexpr int kPerLane = 4;        // state elements per lane
-constexpr int kSmallestGroup = 4;  // lanes per channel; a block has at most 32 channels
+constexpr int kSmallestGroup = 4;  // lanes per channel, at least; a block then has at most 32 channels
 constexpr int64_t kLargestState = int64_t{kPerLane} * lamina::cuda::kWarp;
 
 inline void check_scan_size(const char* op, int64_t n) {
@@ -19,20 +19,20 @@ inline void check_scan_size(const char* op, int64_t n) {
                kLargestState, "; use the CPU for larger states");
 }
 
-/// Sizes, and the division into lane groups, tiles and segments.
+/// The sizes of a scan, and its division into lane groups, tiles and segments.
 struct ScanShape {
   int64_t batch, seq, channels, n, chunks;
   int group = kSmallestGroup;  ///< lanes per channel
-  int tile = 1;                ///< positions whose inputs are in shared memory
+  int tile = 1;                ///< positions per tile: their inputs are in shared memory
   int64_t segments = 1, segment_length = 0;
 
-  /// `u` is [batch, seq, channels].
+  /// For inputs u [batch, seq, channels] and `states` state elements per channel.
   ScanShape(const Tensor& u, int64_t states, int sm_count)
       : batch(u.dim(0)), seq(u.dim(1)), channels(u.dim(2)), n(states), chunks((seq + kScanChunk - 1) / kScanChunk) {
     while (padded() < n) group *= 2;
     tile = tile_of(padded());
-    // Segments cost a second pass, so they are used only if the channels alone keep too few SMs busy. They are whole
-    // chunks, as many as give every SM about eight blocks.
+    // Segments cost a second pass, so they are used only if the channels alone keep too few SMs busy. A segment is a
+    // whole number of chunks; there are enough segments for about eight blocks per SM.
     const int64_t blocks = std::max<int64_t>(batch * channel_blocks(), 1);
     const int64_t wanted = blocks >= 2 * sm_count ? 1 : (int64_t{8} * sm_count + blocks - 1) / blocks;
     const int64_t per_segment = std::max<int64_t>((chunks + wanted - 1) / wanted, 1);
@@ -40,7 +40,8 @@ struct ScanShape {
     segments = std::max<int64_t>((chunks + per_segment - 1) / per_segment, 1);
   }
   __host__ __device__ static constexpr int tile_of(int padded) { return padded >= 128 ? 8 : padded >= 64 ? 16 : 32; }
-  /// A copy whose group is a compile-time constant if kGroup is not 0; derived divisors are then constants, too.
+  /// Returns a copy in which the group is a compile-time constant if kGroup is not 0. The divisors derived from it are
+  /// then constants, too.
   template <int kGroup>
   __device__ ScanShape with_static_group() const {
     ScanShape shape = *this;
@@ -51,7 +52,7 @@ struct ScanShape {
     return shape;
   }
   __host__ __device__ int block_channels() const { return kScanThreads / group; }
-  /// State elements including the zero padding of the group.
+  /// State elements per channel, including the zero padding to a whole group.
   __host__ __device__ int padded() const { return kPerLane * group; }
   int64_t channel_blocks() const { return (channels + block_channels() - 1) / block_channels(); }
   dim3 grid() const {

@@ -8,7 +8,7 @@
 namespace lamina::ops {
 namespace {
 
-/// Checks everything except the state. `rank` is that of u: 3, or 2 for one position.
+/// Checks all arguments except the state. `rank` is the rank of u: 3, or 2 for one position.
 void check(const char* op, const Tensor& u, const Tensor& delta, const Tensor& a, const Tensor& b, const Tensor& c,
            const SelectiveScanExtras& extras, int rank) {
   check_floating(op, "u", u);
@@ -36,7 +36,7 @@ void check(const char* op, const Tensor& u, const Tensor& delta, const Tensor& a
   check_same_device(op, {u, delta, a, b, c, extras.d, extras.z, extras.delta_bias, extras.initial_state});
 }
 
-/// Order of the inputs in the tape record.
+/// The order of the inputs in the tape record.
 enum Input : int { kU, kDelta, kA, kB, kC, kD, kZ, kDeltaBias, kInitialState };
 
 void run_backward(Backward& b, bool delta_softplus) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Work division of the forward and backward kernels of selective_scan, and shared helpers.
+// Shared by the forward and backward kernels of selective_scan: their arguments, and propagation across segments.
 
 #include "lamina/ops/ssm/scan.cuh"
 #include "lamina/ops/ssm/scan_shape.cuh"
@@ -33,19 +33,19 @@ ScanInputs<DeviceType<T>> scan_inputs(const SelectiveScanForward& f) {
           device_data<float>(f.d), device_data<float>(f.delta_bias), f.delta_softplus};
 }
 
-/// Inputs and outputs of one pass over the sequence.
+/// States that a pass over the sequence reads and writes.
 template <class T>
 struct ScanStates {
-  const float* initial = nullptr;  ///< [batch, channels, n], or null for zeros
-  const float* start = nullptr;    ///< [batch, segments, n, channels], or null
-  float* states = nullptr;         ///< [batch, chunks, n, channels], or null
+  const float* initial = nullptr;  ///< [batch, channels, n], or null (zeros)
+  const float* start = nullptr;    ///< [batch, segments, n, channels]: state before each segment, or null
+  float* states = nullptr;         ///< [batch, chunks, n, channels]: state before each chunk, or null
   T* y = nullptr;
   float* last = nullptr;    ///< [batch, channels, n]
-  float* ends = nullptr;    ///< [batch, segments, n, channels]
-  float* totals = nullptr;  ///< [batch, segments, channels]: ΣΔ
+  float* ends = nullptr;    ///< [batch, segments, n, channels]: state after each segment
+  float* totals = nullptr;  ///< [batch, segments, channels]: Σ Δ
 };
 
-/// Loads b or c of `count` positions into [tile, padded], zero-padded.
+/// Loads b or c of `count` positions to [tile, padded] in shared memory, padded with zeros.
 __device__ inline void load_mixed(const ScanShape& shape, const float* from, int64_t batch, int64_t t0, int count,
                                   float* to) {
   const int padded = shape.padded();
@@ -55,9 +55,9 @@ __device__ inline void load_mixed(const ScanShape& shape, const float* from, int
   }
 }
 
-/// Propagates states (or, backwards, their gradients) across segments: at[s] holds the contribution of segment s to a
-/// zero state on entry and its initial state on return. The first starts from `from` [batch, channels, n] or zeros. The
-/// state after the last goes to `out` [batch, channels, n], if given.
+/// Propagates states across segments, or gradients of states if `backwards`. On entry at[s] holds the contribution of
+/// segment s to a zero state; on return, the state before segment s. The first segment starts from `from` [batch,
+/// channels, n] (null: zeros). The state after the last segment is written to `out` [batch, channels, n], if given.
 void propagate_states(const Device& device, const ScanShape& shape, const float* a, const float* totals,
                       const float* from, bool backwards, float* at, float* out);
 

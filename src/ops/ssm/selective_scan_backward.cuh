@@ -1,6 +1,6 @@
 #pragma once
 
-// One chunk of the backward scan: shared memory, loads, stores, and the steps of a lane.
+// The backward scan of one chunk: shared memory, loads, stores, and the work of a lane.
 
 #include "lamina/ops/ssm/selective_scan.cuh"
 
@@ -23,21 +23,21 @@ struct Back {
   float* ends;          // written by ends_kernel
   float* totals;
   T *du, *ddelta, *dz;     // dz may be null
-  float *da, *dd, *dbias;  // [batch · segments, (n,) channels]
-  float *db, *dc;          // [channel blocks, batch, seq, n]
-  float* dinitial;         // or null
+  float *da, *dd, *dbias;  // [batch · segments, (n,) channels]: partial sums
+  float *db, *dc;          // [channel blocks, batch, seq, n]: partial sums
+  float* dinitial;         // [batch, channels, n], or null
 };
 
-/// dy before the gate.
+/// The gradient of c · h + d · u, i.e. of y before the gate.
 template <class T>
 __device__ float ungated(const ScanInputs<T>& in, const T* dy, int64_t at) {
   const float value = to_float(dy[at]);
   return in.z != nullptr ? value * silu_for<T>(to_float(in.z[at])) : value;
 }
 
-/// Shared memory of the main kernel.
+/// The arrays in shared memory.
 struct BackwardMemory {
-  float *steps, *us, *dys, *sums;  // [chunk, channels]; steps and dys are overwritten by the gradients of Δ and u
+  float *steps, *us, *dys, *sums;  // [chunk, channels]; the gradients of Δ and u overwrite steps and dys
   float *b, *c;                    // [chunk, padded]
   float* kept;                     // [chunk / kSub, threads, kPerLane]: every eighth state
   float* warps;                    // [kWarps, kSub, 2, padded]: db and dc of eight positions
@@ -60,7 +60,7 @@ struct BackwardMemory {
   }
 };
 
-/// Loads the inputs of a chunk; zeros for missing positions and channels, which have no effect.
+/// Loads the inputs of a chunk. Missing positions and channels become zeros, which have no effect.
 template <class T>
 __device__ void load_chunk(const ScanShape& shape, const ScanInputs<T>& in, const Back<T>& back,
                            const BackwardMemory& m, int64_t batch, int64_t first, int64_t t0, int count) {
@@ -90,8 +90,8 @@ __device__ void load_chunk(const ScanShape& shape, const ScanInputs<T>& in, cons
   }
 }
 
-/// Writes the gradients of a chunk's inputs from shared memory. A thread sees only one channel and adds to its part of
-/// ddelta_bias.
+/// Writes the gradients of a chunk's inputs from shared memory. A thread handles only one channel and adds to its part
+/// of ddelta_bias.
 template <class T>
 __device__ void store_chunk(const ScanShape& shape, const ScanInputs<T>& in, const Back<T>& back,
                             const BackwardMemory& m, int64_t batch, int64_t first, int64_t t0, int count,
@@ -114,8 +114,9 @@ __device__ void store_chunk(const ScanShape& shape, const ScanInputs<T>& in, con
   }
 }
 
-/// Sums 2 · kPerLane values over the lanes of a warp that differ only in their channel (lane bits from `group` on).
-/// Lanes exchange halves; in the end values[0 … held) are the sums of values `place` and following.
+/// Sums 2 · kPerLane values over the lanes of a warp that differ only in their channel (lane bits from `group` on). In
+/// each step two lanes exchange halves of their values. Afterwards values[0 … held) are the sums of values `place`,
+/// `place` + 1, ….
 __device__ inline void sum_channels(float (&values)[2 * kPerLane], int group, int& place, int& held) {
   const int lane = threadIdx.x % lamina::cuda::kWarp;
   place = 0;
@@ -144,7 +145,7 @@ struct Lane {
   float dd, skip;
 };
 
-/// A lane's state elements of one position, loaded at once.
+/// A lane's state elements of one position, loaded with one access.
 struct LaneNumbers {
   float values[kPerLane];
   __device__ explicit LaneNumbers(const float* from) {
@@ -155,7 +156,7 @@ struct LaneNumbers {
 };
 static_assert(kPerLane == 4);
 
-/// Backwards through kSub positions of the chunk from t0 on, starting from the state before them.
+/// Runs backwards through kSub positions of the chunk from t0 on; starts from the state before them.
 __device__ inline void sub_back(const ScanShape& shape, const BackwardMemory& m, int t0, bool with_sums, Lane& lane) {
   const int channels = shape.block_channels();
   const int padded = shape.padded();
@@ -205,7 +206,7 @@ __device__ inline void sub_back(const ScanShape& shape, const BackwardMemory& m,
     pushed = group_sum(pushed, shape.group);
     dstep = group_sum(dstep, shape.group);
     if (with_sums) sum = group_sum(sum, shape.group);
-    __syncwarp();  // the other lanes of the group have read the values overwritten here
+    __syncwarp();  // the other lanes of the group have read the values that are overwritten now
     if (lane.part == 0) {
       m.dys[at] = fmaf(step, pushed, lane.skip * dy);
       m.steps[at] = fmaf(u, pushed, dstep * kLn2);
@@ -225,7 +226,7 @@ __device__ inline void sub_back(const ScanShape& shape, const BackwardMemory& m,
   }
 }
 
-/// Adds db and dc of eight positions over the warps into this block's partial sum.
+/// Sums db and dc of eight positions over the warps and adds them to this block's partial sum.
 template <class T>
 __device__ void store_mixed(const ScanShape& shape, const Back<T>& back, const BackwardMemory& m, int64_t batch,
                             int64_t t0, int count) {

@@ -1,10 +1,12 @@
-// Work is divided as in the forward kernel. Gradients of the states are propagated back across segments like states
-// forward; then a block takes its channels through its segment, chunk by chunk from the last. For the 64 positions of a
-// chunk it computes step sizes and gated gradients into shared memory and runs forward from the saved state, keeping
-// every eighth state. Then it goes back through eight positions at a time, recomputing their states and decays into
-// registers. db and dc sum over channels: the lanes of a warp reduce by exchanging halves until each has one sum, the
-// warps of a block are added in order, and the blocks write partial sums that a second kernel adds. da, dd and
-// ddelta_bias are summed the same way over batch entries and segments.
+// Work is divided as in the forward kernel. The gradients of the states are first propagated backwards across segments,
+// as forward propagates states. Then a block takes its channels through its segment, from the last chunk to the first.
+// For the 64 positions of a chunk it computes step sizes and gated gradients into shared memory, runs forward from the
+// saved state and keeps every eighth state. Then it runs backwards through eight positions at a time, recomputing their
+// states and decays into registers.
+//
+// db and dc are sums over channels. The lanes of a warp reduce them by exchanging halves until each lane has one sum, a
+// block adds its warps in order, and the blocks write partial sums that a second kernel adds. da, dd and ddelta_bias
+// are summed in the same way over batch entries and segments.
 #include "lamina/ops/ssm/selective_scan_backward.cuh"
 
 #include "lamina/ops/ssm/parts_cuda.h"
@@ -13,9 +15,9 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace scan_backward;  // NOLINT: all of it is this kernel's
+using namespace scan_backward;  // NOLINT: kernel helpers
 
-/// Contribution of a segment to a zero gradient after it, and the sum of its steps.
+/// Computes, for each segment, its contribution to a zero gradient after it, and the sum of its steps Δ.
 template <class T, int kGroup>
 __global__ void __launch_bounds__(kScanThreads)
     ends_kernel(const __grid_constant__ ScanShape given, ScanInputs<T> in, Back<T> back) {

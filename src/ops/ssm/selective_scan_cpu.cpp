@@ -1,8 +1,10 @@
-// Vectors run over channels, so u, delta, z and y need no transpose; the state of a block of channels stays in the L1
-// cache during the pass over the sequence. Blocks and batch entries are independent. Backward takes each block from the
-// last chunk of positions to the first: it recomputes the states and decays of the chunk into an L2-sized buffer and
-// goes back through them. db and dc sum over channels: groups of blocks, at most 16, have partial sums that are added
-// in order; da, dd and ddelta_bias are summed the same way per batch entry.
+// SIMD vectors run over channels, so u, delta, z and y need no transpose. The state of a block of channels stays in the
+// L1 cache during the pass over the sequence. Blocks and batch entries are independent.
+//
+// Backward takes each block from the last chunk of positions to the first: it recomputes the states and decays of the
+// chunk into a buffer that fits the L2 cache and runs backwards over them. db and dc are sums over channels: at most 16
+// groups of blocks have partial sums, which are added in order. da, dd and ddelta_bias are summed in the same way per
+// batch entry.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/selective_scan_cpu.cpp"
 #include <hwy/cache_control.h>
@@ -18,9 +20,9 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// Vectors of channels per block: enough to fill cache lines while the states of a chunk stay in the CPU cache.
+/// Vectors of channels per block: as many as fill cache lines while the states of a chunk still fit the CPU cache.
 inline int64_t vectors_per_block(int64_t n) { return n <= 16 ? 4 : n <= 32 ? 2 : 1; }
 
 /// A block of channels of one batch entry. Per-channel buffers are [vector][n][lanes], padded with zeros.
@@ -46,12 +48,12 @@ struct Block {
   const Real* d = args.d.defined() ? args.d.template data<Real>() + channel : nullptr;
   const Real* bias = args.delta_bias.defined() ? args.delta_bias.template data<Real>() + channel : nullptr;
   std::vector<Real> a = pack(args.a.template data<Real>() + channel);
-  std::vector<Real> rate = scaled(a);  // a / ln 2: decays are powers of two
+  std::vector<Real> rate = scaled(a);  // a / ln 2, because decays are computed as powers of two
 
   size_t buffer() const { return static_cast<size_t>(vectors * n * lanes); }
   size_t count(int64_t v) const { return static_cast<size_t>(std::min(lanes, width - v * lanes)); }
 
-  /// Packs [n, channels] of this block into [vector][n][lanes].
+  /// Copies [n, channels] of this block to [vector][n][lanes].
   std::vector<Real> pack(const Real* from) const {
     std::vector<Real> to(buffer(), Real{0});
     each(to.data(), [&](int64_t v, int64_t i, Real* at)
@@ -72,7 +74,7 @@ struct Block {
       for (int64_t i = 0; i < n; ++i) body(v, i, first + (v * n + i) * lanes);
     }
   }
-  /// Converts [batch, channels, n] from and to [vector][n][lanes].
+  /// Converts states [batch, channels, n] to and from [vector][n][lanes].
   std::vector<Real> gather(const Tensor& state) const {
     std::vector<Real> to(buffer(), Real{0});
     if (!state.defined()) return to;
@@ -96,7 +98,7 @@ struct Block {
     return args.states.template data<Real>() + (batch * chunks + chunk) * n * channels + channel;
   }
 
-  /// Rows are too far apart for the hardware prefetcher.
+  /// Prefetches the inputs of position t. The hardware prefetcher does not, because rows are too far apart.
   void prefetch(int64_t t, int64_t v) const {
     if (t >= seq) return;
     const int64_t at = t * channels + v * lanes;
@@ -200,17 +202,17 @@ void recompute(const Block<T>& k, int64_t begin, int64_t end, Chunk<T>& chunk) {
   }
 }
 
-/// Gradients accumulated over a block's pass.
+/// The gradients that are summed during a block's pass.
 template <class T>
 struct BlockGradients {
   using Real = Accumulate<T>;
   std::vector<Real> dh, da;           // [vector][n][lanes]
   std::vector<Real> dd, ddelta_bias;  // [vector][lanes]
-  Real* db;                           // [seq, n] of the group, added to
+  Real* db;                           // [seq, n] of this group of blocks; added to
   Real* dc;
 };
 
-/// dy at one position and vector, before the gate; writes dz if there is a gate.
+/// Returns the gradient before the gate at one position, for one vector. If there is a gate, also writes dz.
 template <class T>
 hn::Vec<ComputeTag<T>> ungate(const SelectiveScanBackward& args, const Block<T>& k, int64_t t, int64_t v,
                               const Accumulate<T>* state, hn::Vec<ComputeTag<T>> u) {
@@ -229,7 +231,7 @@ hn::Vec<ComputeTag<T>> ungate(const SelectiveScanBackward& args, const Block<T>&
   return hn::Mul(dy, hn::Mul(z, s));
 }
 
-/// One position backwards for one vector of channels.
+/// Backward of one position for one vector of channels.
 template <class T>
 void step_back(const SelectiveScanBackward& args, const Block<T>& k, int64_t t, int64_t v, Chunk<T>& chunk, int64_t row,
                BlockGradients<T>& grads) {
@@ -303,7 +305,7 @@ void scan_backward(const SelectiveScanBackward& args, const Block<T>& k, Chunk<T
   }
 }
 
-/// Adds `count` consecutive tensors, in order.
+/// total = Σ of `count` consecutive tensors, in order.
 template <class Real>
 void add_parts(const Threads& threads, const Real* parts, int64_t count, const Tensor& total) {
   if (!total.defined()) return;

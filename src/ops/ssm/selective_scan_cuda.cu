@@ -1,9 +1,11 @@
 // The state of a channel is spread over a group of adjacent lanes, four elements per lane. A block takes 128 / group
 // channels through a segment of the sequence in tiles. First all threads compute the step sizes of the tile into shared
-// memory, reading u and delta once, coalesced; then the groups run through its positions; then all threads finish and
-// write y. If batch · channels alone do not fill the GPU, the sequence is split into segments: a first launch computes
-// the contribution of each to a zero state, a small one propagates the states across segments (the decay over a segment
-// is exp(a · ΣΔ)), and a last one computes y from the correct initial states.
+// memory, with coalesced reads of u and delta. Then the groups run through the positions of the tile. Then all threads
+// finish and write y.
+//
+// If batch · channels is too small to fill the GPU, the sequence is split into segments: a first launch computes the
+// contribution of each segment to a zero state, a small one propagates the states across segments (the decay over a
+// segment is exp(a · ΣΔ)), and a last one computes y from the correct initial states.
 #include <algorithm>
 
 #include "lamina/ops/ssm/parts_cuda.h"
@@ -17,10 +19,10 @@ using lamina::cuda::fast_exp2;
 using lamina::cuda::kLog2E;
 static_assert(kPerLane == 4);  // a lane reads its elements with one load
 
-/// A thread's part of a tile's inputs, loaded while the previous tile is processed.
+/// A thread's part of the inputs of a tile. It is loaded while the previous tile is processed.
 template <class T, bool kEmit>
 struct TileInputs {
-  static constexpr int kMost = 8;  // of each kind: a tile has at most 1024 elements
+  static constexpr int kMost = 8;  // maximum number of each kind: a tile has at most 1024 elements
   T u[kMost], delta[kMost], z[kEmit ? kMost : 1];
   float b[kMost], c[kEmit ? kMost : 1];
 
@@ -49,7 +51,7 @@ struct TileInputs {
       }
     }
   }
-  /// Writes step sizes, Δ · u, b and c to shared memory; zeros for missing positions and channels, which have no
+  /// Writes step sizes, Δ · u, b and c to shared memory. Missing positions and channels become zeros, which have no
   /// effect.
   __device__ void put(const ScanShape& shape, const ScanInputs<T>& in, int64_t first, int64_t t0, int64_t end,
                       float* steps, float* pushes, float* to_b, float* to_c) const {
@@ -95,7 +97,7 @@ struct TileInputs {
   }
 };
 
-/// Reduces four sums over the lanes of a group of any size: each lane ends up with the complete sum number part % 4.
+/// Reduces four sums over the lanes of a group. Each lane ends up with sum number part % 4.
 __device__ inline float share_sums(float (&sums)[4], int part, int group) {
   using lamina::cuda::kAllLanes;
   const bool upper = (part & 2) != 0;
@@ -111,7 +113,8 @@ __device__ inline float share_sums(float (&sums)[4], int part, int group) {
   return sum;
 }
 
-/// Processes a segment of a block's channels. Without kEmit it computes only the last state and the sum of the steps.
+/// Runs through a segment of a block's channels. If kEmit is false, computes only the last state and the sum of the
+/// steps.
 template <class T, bool kEmit, int kGroup>
 __global__ void __launch_bounds__(kScanThreads)
     scan_kernel(const __grid_constant__ ScanShape given, ScanInputs<T> in, ScanStates<T> states) {
@@ -150,7 +153,7 @@ __global__ void __launch_bounds__(kScanThreads)
       h[k] = states.initial[(batch * shape.channels + channel) * shape.n + i];
     }
   }
-  float total = 0;  // ΣΔ
+  float total = 0;  // Σ Δ
   const int64_t begin = segment * shape.segment_length;
   const int64_t end = min(begin + shape.segment_length, shape.seq);
   TileInputs<T, kEmit> next;
@@ -195,7 +198,7 @@ __global__ void __launch_bounds__(kScanThreads)
       }
     }
     __syncthreads();
-    // Until the next barrier, everything except `sums` may be overwritten.
+    // Everything in shared memory except `sums` may be overwritten until the next barrier.
     if (kEmit) here.store_y(shape, in, batch, first, t0, end, sums, states.y);
   }
   if (!real) return;

@@ -4,9 +4,10 @@
 
 namespace lamina::ops {
 
-constexpr int64_t kScanChunk = 64;  ///< positions between two saved states
+constexpr int64_t kScanChunk = 64;  ///< number of positions between two saved states
 
-/// Kernel arguments. u, delta, z keep their dtype; everything else is in the accumulation type.
+/// Kernel arguments, shaped as in selective_scan() unless noted. u, delta and z keep their dtype; everything else is in
+/// the accumulation type.
 struct SelectiveScanForward {
   Tensor u, delta, z;
   Tensor a;  ///< [n, channels]
@@ -14,18 +15,18 @@ struct SelectiveScanForward {
   bool delta_softplus = false;
   Tensor y;
   Tensor last_state;
-  Tensor states;  ///< [batch, chunks, n, channels] before each chunk; undefined if no gradient is needed
+  Tensor states;  ///< [batch, chunks, n, channels]: states before each chunk; undefined if no gradient is needed
 };
 struct SelectiveScanBackward {
-  SelectiveScanForward forward;  ///< without y
+  SelectiveScanForward forward;  ///< y is not set
   Tensor dy, dlast_state;        ///< dlast_state may be undefined
-  Tensor du, ddelta, dz;         ///< dz only with z
+  Tensor du, ddelta, dz;         ///< dz is defined only if z is
   Tensor da;                     ///< [n, channels]
   Tensor db, dc;
   Tensor dd, ddelta_bias, dinitial_state;  ///< undefined if not needed
 };
 struct SelectiveScanStep {
-  Tensor u, delta, z, a, b, c, d, delta_bias;  ///< a [channels, n]
+  Tensor u, delta, z, a, b, c, d, delta_bias;  ///< a is [channels, n]
   bool delta_softplus = false;
   Tensor state;
   Tensor y;

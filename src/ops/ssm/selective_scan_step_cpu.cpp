@@ -1,4 +1,5 @@
-// Decoding reads and writes the state once. Vectors run over n, the contiguous dimension of state and a.
+// One position of the scan, for decoding. The state is read and written once. SIMD vectors run over n, the contiguous
+// dimension of the state and of a.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/selective_scan_step_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -12,7 +13,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 template <class Real>
 struct StepPointers {

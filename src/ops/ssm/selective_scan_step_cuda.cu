@@ -1,5 +1,5 @@
-// Small kernels: propagation of states across segments, one thread per element, and one decoding position, where a
-// group of lanes reads and writes the state of a channel once.
+// Two small kernels: propagation of states across segments, with one thread per element; and one position for decoding,
+// where a group of lanes reads and writes the state of a channel once.
 #include "lamina/ops/ssm/selective_scan.cuh"
 #include "lamina/ops/ssm/selective_scan_kernel.h"
 

@@ -1,4 +1,4 @@
-// softplus for the step sizes of the scans. Included once per target.
+// softplus for the step sizes of the scans. Included once per SIMD target.
 #if defined(LAMINA_OPS_SSM_SOFTPLUS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_SSM_SOFTPLUS_INL_H_
 #undef LAMINA_OPS_SSM_SOFTPLUS_INL_H_

@@ -1,4 +1,5 @@
-// One chunk of one head, shared by the forward and backward kernels of ssd_scan. Included once per target.
+// One chunk of one head on a CPU, shared by forward and backward of ssd_scan. The formulas are in ssd_scan.h. Included
+// once per SIMD target.
 #if defined(LAMINA_OPS_SSM_SSD_CHUNK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_SSM_SSD_CHUNK_INL_H_
 #undef LAMINA_OPS_SSM_SSD_CHUNK_INL_H_
@@ -16,9 +17,9 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// gemm that also handles empty dimensions.
+/// gemm() that also accepts empty matrices.
 template <class Real>
 void product(const Threads& threads, const Gemm<Real>& p) {
   if (p.m == 0 || p.n == 0) return;
@@ -31,7 +32,7 @@ void product(const Threads& threads, const Gemm<Real>& p) {
   }
 }
 
-/// Sizes, and buffers that every chunk of a head overwrites.
+/// Sizes, and buffers that are reused for every chunk of a head.
 template <class T>
 struct SsdChunk {
   using Real = Accumulate<T>;
@@ -51,7 +52,7 @@ struct SsdChunk {
   std::vector<Real> raw = reals(size);    // dt + bias
   std::vector<Real> soft = reals(size);   // softplus of raw
   std::vector<Real> steps = reals(size);  // Δ
-  std::vector<Real> high = reals(size);   // running sum of Δ · a in two parts, so that differences are exact
+  std::vector<Real> high = reals(size);   // running sum s of Δ · a, as high + low, so that differences are exact
   std::vector<Real> low = reals(size);
   std::vector<Real> from_start = reals(size);     // exp(s_t)
   std::vector<Real> to_end = reals(size);         // exp(s_end − s_t)
@@ -68,7 +69,7 @@ struct SsdChunk {
   const Real* mixed(const Tensor& tensor) const {
     return tensor.data<Real>() + ((entry * seq + first) * groups + group()) * n;
   }
-  /// Offset of c·b of this chunk and group in a buffer [batch, chunks, groups, size, size].
+  /// Offset of the products c·b of this chunk and group in a buffer [batch, chunks, groups, size, size].
   int64_t gram_at() const { return ((entry * chunks + first / size) * groups + group()) * size * size; }
 
   void start(int64_t entry_, int64_t head_, int64_t chunk) {
@@ -89,7 +90,7 @@ struct SsdChunk {
       auto step = load_n(d, raw.data() + i, count);
       if (args.options.dt_softplus) step = softplus(d, step);
       store_n(d, step, soft.data() + i, count);
-      // This order propagates NaN.
+      // This order of min and max propagates NaN.
       store_n(d, hn::Min(high_limit, hn::Max(low_limit, step)), steps.data() + i, count);
     });
     const double a = args.a.template data<Real>()[head];
@@ -137,7 +138,7 @@ struct SsdChunk {
   }
 };
 
-/// to[r] = factor[r] · from[r] for `rows` rows of `width`.
+/// to[r] = factor[r] · from[r] for `rows` rows of `width` elements; `stride` is the row stride of `from`.
 template <class Real>
 void scale_rows(const Real* from, int64_t stride, const Real* factor, int64_t rows, int64_t width, Real* to) {
   const hn::ScalableTag<Real> d;
@@ -149,7 +150,7 @@ void scale_rows(const Real* from, int64_t stride, const Real* factor, int64_t ro
   }
 }
 
-/// c·b for every chunk and group: [batch, chunks, groups, size, size], rows of q values each.
+/// The products c_t · b_s of every chunk and group: [batch, chunks, groups, size, size], in rows of q values.
 template <class T>
 Tensor gram_matrices(const SsdForward& args) {
   using Real = Accumulate<T>;

@@ -1,18 +1,18 @@
 #pragma once
 
-// The products of one piece of the fused backward (ssd_fused_backward_cuda.cu).
+// The products of one piece (64 positions) of the fused backward, which ssd_fused_backward_cuda.cu explains.
 
 #include "lamina/ops/ssm/ssd_mma.cuh"
 #include "lamina/tensor/cuda/async_copy.cuh"
 
 namespace lamina::ops::cuda::ssd_piece {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
-using namespace ssd;           // NOLINT: what both directions share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
+using namespace ssd;           // NOLINT: kernel helpers
 
 constexpr int kBackwardWarps = kBackwardThreads / kWarp;
 
-/// Shared memory layout; rows of 64 or kN elements plus 16 bytes of padding.
+/// Layout of shared memory. Rows have 64 or kN elements plus 16 bytes of padding.
 template <int kN>
 struct BackwardMemory {
   static constexpr int kMixedPitch = (kN + 8) * 2;
@@ -32,11 +32,11 @@ struct BackwardMemory {
   static constexpr int kBytes = kSums + (8 * kPiece + kBackwardWarps) * 4;
 };
 
-/// Partial sums per position, one for each half of the columns.
+/// Partial sums per position; each array has one row for each half of the columns.
 struct GradientSums {
   float (*with_x)[kPiece];   ///< V · x
   float (*with_b)[kPiece];   ///< b · db
-  float (*carried)[kPiece];  ///< its part that comes from after the piece
+  float (*carried)[kPiece];  ///< the part of c · dc or b · db that comes from after the piece
   float (*with_c)[kPiece];   ///< c · dc
   float* dots;               ///< H · dH' per warp
 
@@ -54,9 +54,9 @@ struct SsdBackwardArgs {
   const Half *x, *dt, *b, *c, *dy;
   const float *a, *d;  // d may be null
   const float* states;
-  float* dstate;  // [batch, heads, p, n]: after the last position, then before the first
+  float* dstate;  // [batch, heads, p, n]: gradient after the last position; overwritten by the one before the first
   Half *dx, *ddt;
-  float *db, *dc;  // [heads of a group, batch, seq, groups, n]
+  float *db, *dc;  // [heads of a group, batch, seq, groups, n]: partial sums
   double* parts;   // [3, batch, heads]: for a, d and the bias
 };
 
@@ -64,13 +64,13 @@ template <int kN>
 struct FusedBackwardBlock {
   using Memory = BackwardMemory<kN>;
   static constexpr int kHalf = kN / 2;
-  using Columns = float[kN / 16][4];  // 16 rows × half of n
+  using Columns = float[kN / 16][4];  // 16 rows × half of the n columns
 
   const SsdBackwardArgs& args;
   int64_t entry, head, group;
   unsigned char* memory;
   uint32_t shared;
-  int lane, row, side;  ///< which 16 rows and which half of the columns this warp has
+  int lane, row, side;  ///< which 16 rows and which half of the columns this warp handles
 
   __device__ ChunkDecays decays() const { return ChunkDecays(memory + Memory::kDecays); }
   __device__ GradientSums gradient_sums() const { return GradientSums(memory + Memory::kSums); }
@@ -83,15 +83,15 @@ struct FusedBackwardBlock {
   __device__ uint32_t place(int first, int pitch, int r, int column) const {
     return shared + first + r * pitch + column * 2;
   }
-  /// Loads 16 × 16 elements from row r and column on: as left operand or, transposed, as right operand whose rows run
-  /// along k.
+  /// Loads the 16 × 16 elements from row r and `column` on, as a left operand. Transposed, as a right operand whose
+  /// rows run along k.
   __device__ void load_down(uint32_t (&to)[4], int first, int pitch, int r, int column) const {
     ldmatrix_x4(to, LdmatrixLane::downwards(lane).at(place(first, pitch, r, column), pitch));
   }
   __device__ void load_down_turned(uint32_t (&to)[4], int first, int pitch, int r, int column) const {
     ldmatrix_x4_trans(to, LdmatrixLane::downwards(lane).at(place(first, pitch, r, column), pitch));
   }
-  /// Loads the same elements as right operand whose columns run along k or, transposed, as left operand whose rows run
+  /// Loads the same elements as a right operand whose columns run along k. Transposed, as a left operand whose rows run
   /// along k.
   __device__ void load_right(uint32_t (&to)[4], int first, int pitch, int r, int column) const {
     ldmatrix_x4(to, LdmatrixLane::rightwards(lane).at(place(first, pitch, r, column), pitch));
@@ -127,7 +127,7 @@ struct FusedBackwardBlock {
     }
     cp_async_commit();
   }
-  /// Loads the state before the piece, rounded to bf16.
+  /// Loads the state before the piece to shared memory, rounded to bf16.
   __device__ void take_state(int64_t first) const {
     const SsdShape& shape = args.shape;
     const int64_t chunk = (entry * shape.chunks + first / shape.size) * shape.heads + head;
@@ -142,7 +142,7 @@ struct FusedBackwardBlock {
           make_uint2(rounded_pair(four.x, four.y), rounded_pair(four.z, four.w));
     }
   }
-  /// Calls fn(j, i, feature, column) for this lane's pairs of the state gradient, including padding.
+  /// Calls fn(j, i, feature, column) for each pair of the state gradient that this lane holds, including padding.
   template <class F>
   __device__ void each_pair(const F& fn) const {
 #pragma unroll
@@ -154,8 +154,8 @@ struct FusedBackwardBlock {
     }
   }
 
-  /// Writes M and D of rows s and two 16 × 16 blocks of columns t to shared memory. Blocks on the unused side of the
-  /// diagonal are neither written nor read.
+  /// Computes M and D for 16 rows s and two 16 × 16 blocks of columns t, and writes them to shared memory. Blocks on
+  /// the side of the diagonal that is always zero are neither written nor read.
   __device__ void find_triangles() const {
     float pairs[4][4] = {};
     float grads[4][4] = {};
@@ -204,7 +204,7 @@ struct FusedBackwardBlock {
     }
   }
 
-  /// dx of 16 positions and 32 features; returns this lane's part of dy · x.
+  /// Computes dx of 16 positions and 32 features; returns this lane's part of dy · x.
   __device__ float put_dx(int64_t first) const {
     float v[4][4] = {};
     uint32_t left[4];
@@ -262,7 +262,7 @@ struct FusedBackwardBlock {
     return dy_x;
   }
 
-  /// Dot products of 16 rows of `sums` and of `with`, complete for this half of the columns.
+  /// Writes the dot products of 16 rows of `sums` with the rows of `with`, over this half of the columns.
   __device__ void put_dots(const Columns& sums, int with, float* to) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -291,7 +291,7 @@ struct FusedBackwardBlock {
       }
     }
   }
-  /// sums += left · half of the columns of `of`, whose rows from k on run along k.
+  /// sums += left · this half of the columns of `of`, whose rows from k on run along k.
   __device__ void add_columns(Columns& sums, const uint32_t (&left)[4], int of, int k) const {
     uint32_t right[4];
 #pragma unroll
@@ -350,7 +350,7 @@ struct FusedBackwardBlock {
     put_mixed(sums, first, args.dc);
   }
 
-  /// Moves the state gradient from after the piece to before it; writes H · dH'.
+  /// Replaces the state gradient after the piece by the one before it. Writes the dot product H · dH'.
   __device__ void move_gradient(Columns& dh) const {
     float dot = 0;
     each_pair([&](int j, int i, int feature, int column) {

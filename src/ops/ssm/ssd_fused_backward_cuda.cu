@@ -1,13 +1,14 @@
-// Fused backward of the chunked bf16 scan, the counterpart of ssd_fused_cuda.cu. A block takes a head back through the
-// sequence, 64 positions at a time, with the gradient of the state in f32 registers; forward saved the states before
-// each piece. With L the decays from s to t, all products run on tensor cores from shared memory. Their bf16 operands
-// are x, dy, b and c, the state and its gradient (rounded), and two triangular matrices computed first:
+// Fused backward of the chunked bf16 scan, the counterpart of ssd_fused_cuda.cu. A block takes a head backwards through
+// the sequence, in pieces of 64 positions, with the gradient of the state in f32 registers. Forward saved the state H
+// before each piece. With L the decays from s to t, all products run on tensor cores from shared memory. Their bf16
+// operands are x, dy, b and c, the state and its gradient dH' (rounded), and two triangular matrices that are computed
+// first:
 //   M = (b cᵀ) ∘ L and D = (x dyᵀ) ∘ L · Δ, rows s, columns t
 //   V = M dy + to_end ∘ (b dH'ᵀ), dx = Δ V + d dy
 //   db = D c + Δ to_end ∘ (x dH'), dc = Dᵀ b + from_start ∘ (dy H)
-// The gradient of the running sum s_t needs sums over D ∘ (b cᵀ), which are c·dc and b·db; a warp accumulates these
-// from the end. db and dc of a head are partial sums that a small kernel adds in order, and so are the sums for a, d
-// and the bias.
+// The gradient of the running sum s_t needs sums over D ∘ (b cᵀ), which equal c·dc and b·db; a warp accumulates them
+// from the end. db and dc of a head, and the sums for a, d and the bias, are partial sums that a small kernel adds in
+// order.
 #include "lamina/ops/ssm/parts_cuda.h"
 #include "lamina/ops/ssm/ssd_fused_backward.cuh"
 #include "lamina/ops/ssm/ssd_scan_kernel.h"
@@ -15,9 +16,10 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace ssd_piece;  // NOLINT: all of it is this kernel's
+using namespace ssd_piece;  // NOLINT: kernel helpers
 
-/// Positions `lane` and `lane` + 32 of a piece in a lane of the first warp, and its sums over all pieces.
+/// The gradients of dt at positions `lane` and `lane` + 32 of a piece, held by a lane of the first warp, and that
+/// lane's sums over all pieces.
 struct StepGradients {
   float raw[2], step[2];
   double da = 0, dbias = 0;
@@ -32,7 +34,7 @@ struct StepGradients {
       step[i] = args.size.clamped(args.size.soft(raw[i]));
     }
   }
-  /// Writes the gradients of dt from the partial sums of the piece.
+  /// Computes and writes the gradients of dt from the partial sums of the piece.
   __device__ void put(const SsdBackwardArgs& args, const GradientSums& of, float whole, int64_t entry, int64_t head,
                       int64_t first, int lane) {
     const auto both = [](float(*gradient_sums)[kPiece], int t) { return gradient_sums[0][t] + gradient_sums[1][t]; };
@@ -47,9 +49,9 @@ struct StepGradients {
     float dot = 0;
 #pragma unroll
     for (int i = 0; i < kBackwardWarps; ++i) dot += of.dots[i];
-    const float behind = fmaf(whole, dot, warp_sum(carried));
+    const float after_piece = fmaf(whole, dot, warp_sum(carried));
     float later[2];
-    later[1] = inclusive_sum(change[1], lane, true) + behind;
+    later[1] = inclusive_sum(change[1], lane, true) + after_piece;
     later[0] = inclusive_sum(change[0], lane, true) + __shfl_sync(kAllLanes, later[1], 0);
     const float a = args.a[head];
 #pragma unroll
@@ -92,7 +94,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 2)
                                      warp % 4,
                                      warp / 4};
   for (int i = threadIdx.x; i < Memory::kDecays / 16; i += kBackwardThreads) {
-    reinterpret_cast<uint4*>(back_memory)[i] = make_uint4(0, 0, 0, 0);  // padding that no copy overwrites stays zero
+    // Copies never overwrite the padding; it stays zero.
+    reinterpret_cast<uint4*>(back_memory)[i] = make_uint4(0, 0, 0, 0);
   }
   __syncthreads();
   const int lane = block.lane;
@@ -163,10 +166,10 @@ bool ssd_fused_backward(const SsdBackward& args) {
                     shape.n % 8 == 0 && shape.p <= kFeatures && shape.p % 8 == 0 && aligned(f.x) && aligned(args.dy);
   if (!fits || (shape.size != kPiece && shape.seq > kPiece)) return false;
   const Device& device = f.x.device();
-  int most = 0;  // dynamic shared memory limit; the kernel also declares a little statically
+  int most = 0;  // limit of dynamic shared memory; the kernel also has a little static shared memory
   LAMINA_CUDA(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()), "ssd_scan");
   if ((shape.n <= 64 ? BackwardMemory<64>::kBytes : BackwardMemory<128>::kBytes) > most - 1024) return false;
-  const Tensor b = f.b.detach().to(DType::bf16);  // they were bf16 originally: lossless
+  const Tensor b = f.b.detach().to(DType::bf16);  // b was bf16 originally, so this is lossless
   const Tensor c = f.c.detach().to(DType::bf16);
   const Tensor db = Tensor::empty({shape.in_group, f.b.numel()}, DType::f32, device);
   const Tensor dc = Tensor::empty(db.shape(), DType::f32, device);

@@ -1,9 +1,11 @@
-// Fused chunked scan in bf16, one launch: a block takes 32 features of a head through the sequence, 64 positions at a
-// time, with the state [32, n] in f32 registers; three blocks share an SM, so one computes while another waits. All
-// products run on tensor cores. c·b stays in registers as the left operand of the next product: (c·b) ∘ decay · Δ
-// rounded to bf16, times x. c·Hᵀ uses the state rounded to bf16. In the state update, decay · Δ · x is split into three
-// bf16 values, so that the state keeps f32 precision. A head reads x, b, c and writes y once (b and c of a group come
-// from the L2 cache); states are written only if backward needs them.
+// Fused chunked scan in bf16, in one launch. A block takes 32 features of a head through the sequence, in pieces of 64
+// positions, with the state [32, n] in f32 registers. Three blocks share an SM, so one computes while another waits. A
+// head reads x, b, c and writes y once (b and c of a group come from the L2 cache). States are written only if backward
+// needs them.
+//
+// All products run on tensor cores. c·b stays in registers and becomes the left operand of the next product: (c·b) ∘
+// decay · Δ, rounded to bf16, times x. c·Hᵀ uses the state rounded to bf16. In the state update, decay · Δ · x is split
+// into three bf16 values, so that the state keeps f32 precision.
 #include "lamina/ops/ssm/ssd_mma.cuh"
 #include "lamina/ops/ssm/ssd_scan_kernel.h"
 #include "lamina/tensor/cuda/async_copy.cuh"
@@ -11,19 +13,19 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
-using namespace ssd;           // NOLINT: what both directions share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
+using namespace ssd;           // NOLINT: kernel helpers
 
 constexpr int kSlice = 32;          // features of a head per block
-constexpr int kSliceThreads = 128;  // a warp has 16 positions, and 16 features × half of n
+constexpr int kSliceThreads = 128;  // a warp has 16 positions for y, and 16 features × half of n for the state
 
-/// Shared memory layout; rows of kSlice or kN elements plus 16 bytes of padding.
+/// Layout of shared memory. Rows have kSlice or kN elements plus 16 bytes of padding.
 template <int kN>
 struct FusedMemory {
   static constexpr int kMixedPitch = (kN + 8) * 2;
   static constexpr int kPitch = (kSlice + 8) * 2;
   static constexpr int kMixed = kPiece * kMixedPitch;
-  static constexpr int kX = 2 * kMixed;  // after b and c
+  static constexpr int kX = 2 * kMixed;  // x comes after b and c
   static constexpr int kState = kX + kPiece * kPitch;
   static constexpr int kDecays = kState + kSlice * kMixedPitch;
   static constexpr int kBytes = kDecays + ChunkDecays::kBytes;
@@ -35,8 +37,8 @@ struct SsdForwardArgs {
   const Half *x, *dt, *b, *c;
   const float *a, *d;  // d may be null
   Half* y;
-  float* state;   // [batch, heads, p, n]: first and last
-  float* states;  // or null
+  float* state;   // [batch, heads, p, n]: initial state; overwritten by the last
+  float* states;  // [batch, chunks, heads, p, n]: states before each chunk, or null
 };
 
 /// Splits `pair` ∘ weights into parts[0] + parts[1] + parts[2], each rounded to bf16.
@@ -57,12 +59,12 @@ struct FusedBlock {
 
   const SsdForwardArgs& args;
   int64_t entry, head;
-  int features;  ///< of this block
+  int features;  ///< features of this block
   int64_t group;
   unsigned char* memory;
   uint32_t shared;
   int lane, warp;
-  int row, side;  ///< of the state: which 16 features and which half of n this warp has
+  int row, side;  ///< which 16 features and which half of n of the state this warp handles
 
   __device__ ChunkDecays decays() const { return ChunkDecays(memory + Memory::kDecays); }
   /// Index of `feature` of this head at position t.
@@ -95,14 +97,14 @@ struct FusedBlock {
     cp_async_commit();
   }
 
-  /// Step size; 0 past the end, so that the state does not change.
+  /// The step size Δ at position t; 0 past the end, so that the state does not change.
   __device__ float step_at(int64_t t) const {
     if (t >= args.shape.seq) return 0.0F;
     const float raw = to_float(args.dt[(entry * args.shape.seq + t) * args.shape.heads + head]);
     return args.size.clamped(args.size.soft(args.size.raw(raw, head)));
   }
 
-  /// Calls fn(j, i, feature of the block, column) for this lane's pairs of the state.
+  /// Calls fn(j, i, feature within the block, column) for each pair of the state that this lane holds.
   template <class F>
   __device__ void each_pair(const F& fn) const {
 #pragma unroll
@@ -121,7 +123,7 @@ struct FusedBlock {
     });
   }
 
-  /// y of 16 positions, without d · x: sums[2 i + h] are columns 16 i + 8 h and following.
+  /// Computes y of 16 positions, without d · x. sums[2·i + h] are the columns from 16·i + 8·h on.
   __device__ void find_y(float (&sums)[4][4]) const {
     const uint32_t b = shared;
     const uint32_t c = b + Memory::kMixed;
@@ -263,7 +265,8 @@ __global__ void __launch_bounds__(kSliceThreads, 3) ssd_fused_kernel(const __gri
                        static_cast<int>(threadIdx.x) / kWarp % 2,
                        static_cast<int>(threadIdx.x) / kWarp / 2};
   for (int i = threadIdx.x; i < Memory::kDecays / 16; i += kSliceThreads) {
-    reinterpret_cast<uint4*>(shared_memory)[i] = make_uint4(0, 0, 0, 0);  // padding that no copy overwrites stays zero
+    // Copies never overwrite the padding; it stays zero.
+    reinterpret_cast<uint4*>(shared_memory)[i] = make_uint4(0, 0, 0, 0);
   }
   __syncthreads();
   float h[kN / 16][4] = {};
@@ -299,7 +302,7 @@ __global__ void __launch_bounds__(kSliceThreads, 3) ssd_fused_kernel(const __gri
     block.find_y(sums);
     block.put_y(first, feature, sums);
     block.move_state(h);
-    __syncthreads();  // shared memory may be overwritten
+    __syncthreads();  // shared memory may now be overwritten
     if (first + kPiece < shape.seq) block.copy(first + kPiece, feature);
   }
   block.put_state(h, state);
@@ -323,7 +326,7 @@ bool ssd_fused(const SsdForward& args) {
                     shape.p % 8 == 0 && reinterpret_cast<uintptr_t>(args.x.raw()) % 16 == 0;
   if (!fits || (args.states.defined() && shape.chunks > 1 && shape.size % kPiece != 0)) return false;
   const Device& device = args.x.device();
-  const Tensor b = args.b.detach().to(DType::bf16);  // they were bf16 originally: lossless
+  const Tensor b = args.b.detach().to(DType::bf16);  // b was bf16 originally, so this is lossless
   const Tensor c = args.c.detach().to(DType::bf16);
   const SsdForwardArgs kernel_args{shape,
                                    SsdStepSize(args.dt_bias, args.options),

@@ -1,7 +1,7 @@
 #pragma once
 
-// Shared by the bf16 scans on tensor cores, forward and backward: pieces of 64 positions, quantities that do not depend
-// on any product, and pairs of bf16.
+// Shared by forward and backward of the bf16 scans on tensor cores: pieces of 64 positions, their decays, and pairs of
+// bf16.
 
 #include "lamina/ops/ssm/ssd_scan.cuh"
 #include "lamina/tensor/cuda/matrix_loads.cuh"
@@ -9,14 +9,14 @@
 
 namespace lamina::ops::cuda::ssd {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 using Half = __nv_bfloat16;
 
-constexpr int kPiece = 64;             // positions per iteration
-constexpr int kFeatures = 64;          // of a head per block
+constexpr int kPiece = 64;             // positions per iteration: a piece
+constexpr int kFeatures = 64;          // features of a head per block
 constexpr int kBackwardThreads = 256;  // a warp has 16 positions × half the columns, and 16 features × half of n
 
-/// Per-position quantities of a piece, in shared memory.
+/// Per-position quantities of a piece, in shared memory. They depend only on dt and a.
 struct ChunkDecays {
   static constexpr int kBytes = (3 * kPiece + 4) * 4;
   float* step;    ///< Δ
@@ -37,7 +37,7 @@ __device__ inline float inclusive_sum(float value, int lane, bool backwards) {
   return value;
 }
 
-/// Called by one warp, with the steps of positions `lane` and `lane` + 32; zero past the end.
+/// Fills ChunkDecays. Called by one warp, with the steps Δ of positions `lane` and `lane` + 32 (zero past the end).
 __device__ inline void compute_decays(const ChunkDecays& to, float first, float second, float rate, int lane) {
   const float here = first * rate;
   const float there = second * rate;

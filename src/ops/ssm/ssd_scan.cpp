@@ -18,7 +18,8 @@ void check_options(const char* op, const SsdExtras& extras) {
                "; expected 1 to 4096");
 }
 
-/// `rank` is that of x: [batch, seq, heads, head_dim] or, for one position, [batch, heads, head_dim].
+/// Checks the arguments. `rank` is the rank of x: 4 for [batch, seq, heads, head_dim] or, for one position, 3 for
+/// [batch, heads, head_dim].
 void check(const char* op, const Tensor& x, const Tensor& dt, const Tensor& a, const Tensor& b, const Tensor& c,
            const SsdExtras& extras, int rank) {
   check_options(op, extras);
@@ -48,8 +49,8 @@ void check(const char* op, const Tensor& x, const Tensor& dt, const Tensor& a, c
   check_same_device(op, {x, dt, a, b, c, extras.d, extras.dt_bias, extras.initial_state});
 }
 
-/// The scalar options without the tensors, which the tape must not keep alive. A GPU uses chunks of at most 64
-/// positions: larger ones would only cost more work.
+/// The options without the tensors, which the tape must not keep alive. On a GPU, chunks have at most 64 positions;
+/// larger ones would only cost more work.
 SsdExtras scalar_options(SsdExtras extras, const Device& device) {
   constexpr int64_t kMostOnGpu = 64;
   extras.d = extras.dt_bias = extras.initial_state = Tensor();

@@ -1,5 +1,6 @@
-// A task is a slice of the heads of one group and batch entry, at most eight slices per group, and processes the chunks
-// from the last. db and dc sum over the heads of a group: every slice has partial sums, added in order at the end.
+// A task is a slice of the heads of one group and batch entry (at most eight slices per group); it processes the chunks
+// from the last to the first. db and dc are sums over the heads of a group: every slice has partial sums, which are
+// added in order at the end. The formulas are in ssd_scan.h.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/ssd_scan_backward_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -32,7 +33,7 @@ void add_scaled(Real factor, const Real* from, int64_t n, Real* to) {
   });
 }
 
-/// Sums over all positions of one head and batch entry.
+/// Sums over all positions of one head and batch entry: gradients of a, d and dt_bias.
 struct HeadSums {
   double a = 0, d = 0, dt_bias = 0;
 };
@@ -50,9 +51,9 @@ struct BackwardSlice {
   std::vector<Real> ddx = k.reals(k.size * k.p);
   std::vector<Real> masked = k.reals(k.size * k.size);  // M, then (dy Δxᵀ) ∘ M
   std::vector<Real> outer = k.reals(k.size * k.size);   // dy Δxᵀ
-  std::vector<Real> dgram = k.reals(k.size * k.size);   // summed over the heads of the slice
+  std::vector<Real> dgram = k.reals(k.size * k.size);   // gradient of c·b, summed over the heads of the slice
   std::vector<Real> mixed = k.reals(k.size * k.n);
-  std::vector<double> ds = std::vector<double>(static_cast<size_t>(k.size));  // gradient of the running sum
+  std::vector<double> ds = std::vector<double>(static_cast<size_t>(k.size));  // gradient of the running sum s
 
   Real* row_of(Real* from, int64_t t) const { return from + ((k.first + t) * k.groups + k.group()) * k.n; }
 
@@ -67,7 +68,7 @@ struct BackwardSlice {
     scale_rows(dy.data(), k.p, k.from_start.data(), k.q, k.p, dy_start.data());
   }
 
-  /// Within the chunk: adds Mᵀ dy to ddx, and computes the contributions to dgram and ds.
+  /// Terms within the chunk: adds Mᵀ dy to ddx, and computes the contributions to dgram and ds.
   void inner() {
     const ComputeTag<T> d;
     const int64_t q = k.q;
@@ -111,7 +112,8 @@ struct BackwardSlice {
     }
   }
 
-  /// Across chunk boundaries: contributions to ddx, db, dc and ds; moves dstate before the chunk.
+  /// Terms across the chunk's boundary: adds to ddx, db, dc and ds. dstate, the gradient after the chunk, becomes the
+  /// one before it.
   void across(const Real* state, Real* dstate) {
     const int64_t q = k.q;
     const int64_t p = k.p;
@@ -161,7 +163,7 @@ struct BackwardSlice {
                                   .ldc = n});
   }
 
-  /// From ddx and ds to the gradients of x, dt, a, d and the bias.
+  /// Computes the gradients of x, dt, a, d and the bias from ddx and ds.
   void finish_positions(HeadSums& sums) {
     const ComputeTag<T> d;
     const auto a = static_cast<double>(args.forward.a.template data<Real>()[k.head]);
@@ -209,7 +211,7 @@ struct BackwardSlice {
     finish_positions(sums);
   }
 
-  /// Adds the products shared by the heads of the slice to db and dc.
+  /// Adds to db and dc the products that the heads of the slice share.
   void finish_chunk() {
     const int64_t stride = k.mixed_stride();
     product(k.threads, Gemm<Real>{.m = k.q,

@@ -1,5 +1,5 @@
-// A task is one head of one batch entry and runs through the chunks with its state. The products c·b, shared by the
-// heads of a group, are computed first. Products within a task run on its thread.
+// A task is one head of one batch entry; it runs through the chunks with its state. The products c·b, which the heads
+// of a group share, are computed first. The GEMMs of a task run on the task's own thread.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/ssd_scan_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -12,7 +12,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-/// Computes y of the chunk and the state after it.
+/// Computes y of one chunk, and replaces `state` by the state after it.
 template <class T>
 void forward_chunk(SsdChunk<T>& k, const Accumulate<T>* gram, Accumulate<T>* state, std::vector<Accumulate<T>>& y,
                    std::vector<Accumulate<T>>& mixed) {

@@ -1,4 +1,4 @@
-// Decoding reads and writes the state once, with vectors along n.
+// One position of ssd_scan, for decoding. The state is read and written once, with SIMD vectors along n.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/ssd_step_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -11,7 +11,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 template <class Real>
 Real step_size(const SsdStep& args, int64_t row, int64_t head) {

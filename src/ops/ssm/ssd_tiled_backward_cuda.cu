@@ -1,9 +1,11 @@
-// Fallback for cases that ssd_fused_backward_cuda.cu does not support. All chunks run in parallel, as in forward: a
-// small kernel propagates the gradients of the states back across chunks, everything else is products of 64 × 64 tiles.
-// db and dc sum over the heads of a group: a block takes a slice of them (at most eight slices), adds its heads in
-// registers and writes a partial sum. The gradient of the running sum s needs row and column sums of several products;
-// the blocks that compute these products write them per position, and one thread per chunk and head then accumulates
-// them backwards in f64.
+// Backward for the cases that ssd_fused_backward_cuda.cu does not support. All chunks run in parallel, as in forward: a
+// small kernel propagates the gradients of the states backwards across chunks; everything else is products of 64 × 64
+// tiles.
+//
+// db and dc are sums over the heads of a group: a block takes a slice of the heads (at most eight slices), adds its
+// heads in registers and writes a partial sum. The gradient of the running sum s needs row and column sums of several
+// products. The blocks that compute these products write the sums per position; then one thread per chunk and head
+// accumulates them backwards in f64.
 #include <utility>
 
 #include "lamina/ops/ssm/parts_cuda.h"
@@ -16,15 +18,15 @@ namespace {
 constexpr const char* kOp = "ssd_scan";
 constexpr int kThreads = 128;
 
-/// Sums over tiles for each position, [tiles, batch, heads, seq]. Row and column sums are f64: they cancel except for
-/// the terms between two positions, and the rounding error left over would grow with the distance.
+/// Sums over a tile, for each position: [tiles, batch, heads, seq]. Row and column sums are f64, because they cancel
+/// except for the terms between two positions, and the rounding error would grow with the distance.
 struct PositionSums {
-  double* rows;     ///< Σ_{s<t} (dy_t · Δx_s) M_ts of a tile of s
-  double* columns;  ///< the same sum over a tile of t
-  float* from_c;    ///< exp(s_t) dy_t · H c_t of a tile of n
-  float* from_b;    ///< exp(s_end − s_s) Δx_s · dH' b_s of a tile of n
-  float* with_x;    ///< dΔx · x of a tile of p
-  float* dy_x;      ///< dy · x of a tile of p
+  double* rows;     ///< Σ_{s<t} (dy_t · Δx_s) M_ts over a tile of s
+  double* columns;  ///< the same terms, summed over a tile of t
+  float* from_c;    ///< exp(s_t) dy_t · H c_t over a tile of n
+  float* from_b;    ///< exp(s_end − s_s) Δx_s · dH' b_s over a tile of n
+  float* with_x;    ///< dΔx · x over a tile of p
+  float* dy_x;      ///< dy · x over a tile of p
 };
 
 template <class T>
@@ -35,14 +37,14 @@ struct Back {
   const T *x, *dy;
   const float *a, *b, *c, *d;  // d may be null
   const float* gram;
-  const float* states;   // before each chunk
-  const float* dstates;  // gradient after each chunk
+  const float* states;   // states before each chunk
+  const float* dstates;  // gradients after each chunk
   float* dgram;          // [slices, batch, chunks, groups, size, size]
   float *db, *dc;        // [slices, batch, seq, groups, n]
   PositionSums sums;
   T* dx;
 
-  /// Slice and chunk of a block, of batch · chunks · groups · slices.
+  /// The slice and the chunk of a block; blocks are numbered as [batch, chunks, groups, slices].
   __device__ SsdChunkAt of_slice(int64_t block, int64_t& slice) const {
     slice = block % slices;
     return shape.of_group(block / slices);
@@ -55,7 +57,7 @@ struct Back {
   }
 };
 
-/// Contribution of a chunk to the gradient of the state before it: Σ_t exp(s_t) dy_t ⊗ c_t.
+/// The contribution of a chunk to the gradient of the state before it: Σ_t exp(s_t) dy_t ⊗ c_t.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads) chunk_dstate_kernel(Back<T> k, float* dstates) {
   __shared__ TileMemory memory;
@@ -83,7 +85,7 @@ __global__ void __launch_bounds__(kTileThreads) chunk_dstate_kernel(Back<T> k, f
   }
 }
 
-/// exp(s_end) H · dH' of every chunk and head.
+/// Computes the dot product exp(s_end) H · dH' for every chunk and head.
 __global__ void __launch_bounds__(kTileThreads)
     state_dot_kernel(int64_t extent, const float* whole, const float* states, const float* dstates, float* dots) {
   __shared__ float scratch[lamina::cuda::kWarp];
@@ -94,7 +96,8 @@ __global__ void __launch_bounds__(kTileThreads)
   if (threadIdx.x == 0) dots[blockIdx.x] = whole[blockIdx.x] * sum;
 }
 
-/// dy Δxᵀ of a tile on or below the diagonal for the heads of a slice: dgram, and row and column sums for s.
+/// Computes a tile of dy Δxᵀ, on or below the diagonal, for the heads of a slice. Writes the gradient of c·b (dgram),
+/// and the row and column sums for s.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads) pairs_kernel(Back<T> k) {
   __shared__ TileMemory memory;
@@ -134,7 +137,7 @@ __global__ void __launch_bounds__(kTileThreads) pairs_kernel(Back<T> k) {
         if (t >= at.q || s > t) continue;
         const float bent = acc[r][col] * k.steps.decay(position, t, s);
         dgram[r][col] += bent;
-        if (s == t) continue;  // the decay of a position to itself is always 1
+        if (s == t) continue;  // the decay of a position to itself is always 1, so it has no gradient
         const auto share = static_cast<double>(bent * pair[t * shape.size + s]);
         across += share;
         down[col] += share;
@@ -161,7 +164,7 @@ __global__ void __launch_bounds__(kTileThreads) pairs_kernel(Back<T> k) {
   }
 }
 
-/// dΔx = Mᵀ dy + exp(s_end − s) ∘ (b dH'ᵀ), and dx from it.
+/// Computes dΔx = Mᵀ dy + exp(s_end − s) ∘ (b dH'ᵀ), and from it dx.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads) input_kernel(Back<T> k) {
   __shared__ TileMemory memory;
@@ -221,7 +224,7 @@ __global__ void __launch_bounds__(kTileThreads) input_kernel(Back<T> k) {
   }
 }
 
-/// total += acc; writes the dot products of the rows of acc and of `with` (b or c) to `to`.
+/// total += acc. Also writes the dot products of the rows of acc with the rows of `with` (b or c) to `to`.
 __device__ inline void take_head(const float (&acc)[4][4], const float* with, int64_t stride, int64_t t0, int64_t n0,
                                  int64_t q, int64_t n, float* to, float (&total)[4][4]) {
 #pragma unroll
@@ -250,7 +253,7 @@ __device__ inline void store_mixed(const float (&total)[4][4], int64_t stride, i
   }
 }
 
-/// A tile of dc and of db for the heads of a slice.
+/// Computes a tile of dc and of db for the heads of a slice.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads) mixed_kernel(Back<T> k) {
   __shared__ TileMemory memory;
@@ -307,7 +310,7 @@ __global__ void __launch_bounds__(kTileThreads) mixed_kernel(Back<T> k) {
   store_mixed(db, stride, t0, n0, at.q, shape.n, k.db + k.mixed_at(at, slice));
 }
 
-/// From the sums per position to the gradients of dt, a, d and the bias; one thread per head of a chunk.
+/// Computes the gradients of dt, a, d and the bias from the sums per position; one thread per chunk and head.
 template <class T>
 __global__ void finish_kernel(Back<T> k, SsdStepSize size, const T* dt, const float* dots, T* ddt, double* parts) {
   const SsdShape& shape = k.shape;

@@ -1,8 +1,10 @@
-// Fallback for cases that ssd_fused_cuda.cu does not support. All chunks run in parallel, as f32 products of 64 × 64
-// tiles. First the step sizes and their running sums (in f64: a decay within a chunk is the exponential of a small
-// difference), then c·b, shared by the heads of a group, and the contribution of each chunk to the state. A small
-// kernel propagates the states across chunks. Last y = ((c·b) ∘ decay) · Δx + exp(s) · c · Hᵀ + d · x, whose left
-// operand is computed while it is loaded. Decoding reads and writes the state once, one warp per row.
+// The scan for the cases that ssd_fused_cuda.cu does not support. All chunks run in parallel, as f32 products of 64 ×
+// 64 tiles, in these steps: the step sizes and their running sums (in f64, because a decay within a chunk is the
+// exponential of a small difference); c·b, which the heads of a group share; the contribution of each chunk to the
+// state; a small kernel that propagates the states across chunks; and y = ((c·b) ∘ decay) · Δx + exp(s) · c · Hᵀ + d ·
+// x, whose left operand is computed while it is loaded.
+//
+// The step for decoding reads and writes the state once, with one warp per row.
 #include "lamina/ops/ssm/ssd_scan.cuh"
 #include "lamina/ops/ssm/ssd_scan_kernel.h"
 
@@ -12,7 +14,8 @@ namespace {
 constexpr const char* kOp = "ssd_scan";
 constexpr int kThreads = 128;
 
-/// One thread per head of a chunk; adjacent threads have adjacent heads, so reads of dt are coalesced.
+/// Computes SsdSteps. One thread per chunk and head; adjacent threads have adjacent heads, so reads of dt are
+/// coalesced.
 template <class T>
 __global__ void steps_kernel(SsdShape shape, SsdStepSize size, const T* dt, const float* a, float* buffers,
                              float* whole) {
@@ -66,7 +69,7 @@ __global__ void __launch_bounds__(kTileThreads)
   }
 }
 
-/// Contribution of a chunk to the state: Σ_s exp(s_end − s_s) Δx_s ⊗ b_s.
+/// Computes the contribution of a chunk to the state: Σ_s exp(s_end − s_s) Δx_s ⊗ b_s.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     chunk_state_kernel(SsdShape shape, SsdSteps steps, const T* x, const float* b, float* states) {
@@ -97,7 +100,7 @@ __global__ void __launch_bounds__(kTileThreads)
 }
 
 __global__ void carry_kernel(SsdShape shape, const float* whole, bool backwards, float* at, float* state) {
-  constexpr int kTogether = 8;  // chunks loaded before the first is overwritten
+  constexpr int kTogether = 8;  // chunks that are loaded before the first is overwritten
   const int64_t extent = shape.p * shape.n;
   const int64_t item = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   if (item >= shape.batch * shape.heads * extent) return;

@@ -5,19 +5,20 @@
 
 namespace lamina::ops {
 
-/// An optional argument in the accumulation type of `like`.
+/// An optional argument, converted to the accumulation type of `like`.
 inline Tensor accumulated(const Tensor& tensor, DType like) {
   return tensor.defined() ? as_accumulation(tensor, like) : Tensor();
 }
 
-/// Checks the initial state of a scan, if given.
+/// Checks the initial state of a scan, if there is one.
 inline void check_initial_state(const char* op, const Tensor& state, const Shape& shape) {
   if (!state.defined()) return;
   check_floating(op, "initial_state", state);
   check_shape(op, "initial_state", state, shape);
 }
 
-/// Checks the state that a step over `input` updates; a step must not have the scan's `initial_state` option.
+/// Checks the state that a decoding step updates, given the step's `input`. The scan's `initial_state` option must not
+/// be set.
 inline void check_step_state(const char* op, const Tensor& state, const Shape& shape, const Tensor& input,
                              const Tensor& initial_state) {
   LAMINA_CHECK(!initial_state.defined(), op,
@@ -27,8 +28,8 @@ inline void check_step_state(const char* op, const Tensor& state, const Shape& s
   check_same_device(op, {input, state});
 }
 
-/// A decoding state that a kernel updates as a contiguous tensor: the state itself if it is contiguous, else a copy
-/// that finish() writes back.
+/// The state of a decoding step, as a contiguous tensor that a kernel updates. If the state is not contiguous, this is
+/// a copy, which finish() writes back.
 class StateInPlace {
  public:
   StateInPlace(const char* op, Tensor& state) : state_(state), dense_(state.detach().contiguous()) {

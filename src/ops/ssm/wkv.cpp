@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kWkvOp = "wkv";
 
-void play_wkv(Backward& b) {
+void run_wkv_backward(Backward& b) {
   WkvBackward back;
   WkvForward& f = back.forward;
   f.k = b.saved(0);
@@ -58,7 +58,7 @@ ScanResult wkv(const Tensor& k, const Tensor& v, const Tensor& decay, const Tens
   args.last_state = Tensor::empty(state, accumulation_type(k.dtype()), k.device());
   LAMINA_LAUNCH(k.device(), (Work{50 * k.numel(), 3 * k.nbytes()}), wkv_forward, args);
   record(kWkvOp, {k, v, decay, first}, {args.y}, {args.k, args.v, args.decay, args.first, args.initial_state},
-         play_wkv);
+         run_wkv_backward);
   return {args.y, args.last_state};
 }
 

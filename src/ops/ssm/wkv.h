@@ -4,15 +4,16 @@
 
 namespace lamina::ops {
 
-/// The weighted average of RWKV-4: values weighted by exp(key), with weights of earlier positions that decay per
-/// channel and a bonus for the current position:
+/// The WKV operator of RWKV-4: an average of values, weighted by exp(key). The weights of earlier positions decay at a
+/// rate per channel; the current position has a bonus `first`:
 ///   w = −exp(decay)    y_t = (A_{t−1} + e^{first + k_t} v_t) / (B_{t−1} + e^{first + k_t})
 ///   A_t = e^w A_{t−1} + e^{k_t} v_t          B_t = e^w B_{t−1} + e^{k_t}
-///   k, v           [batch, seq, channels]  any floating type, both the same; computed in f32 (f64 for f64)
+///   k, v           [batch, seq, channels]  any floating type, the same for both; computed in f32 (f64 for f64)
 ///   decay, first   [channels]              any floating type
-///   initial_state  [batch, 3, channels]    or undefined: a, b and p with A = a e^p and B = b e^p; zeros: empty. No
-///   gradient returns y [batch, seq, channels] in the dtype of k and the last state, without gradient
-/// Peng et al. 2023, arXiv:2305.13048. p is the largest exponent so far, so that no exponential overflows:
+///   initial_state  [batch, 3, channels]    or undefined: a, b and p with A = a e^p and B = b e^p; zeros: empty
+///   returns y [batch, seq, channels] in the dtype of k and the last state. Neither state has a gradient
+/// Peng et al. 2023, arXiv:2305.13048. p is the largest exponent so far, which keeps every exponential from
+/// overflowing:
 ///   p_t = max(w + p_{t−1}, k_t)    a_t = e^{w + p_{t−1} − p_t} a_{t−1} + e^{k_t − p_t} v_t    b_t likewise
 /// For decoding, call it with seq = 1.
 ///

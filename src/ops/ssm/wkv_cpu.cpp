@@ -1,6 +1,6 @@
-// A task is one vector of channels of one batch entry; the state stays in registers. Backward runs the recurrence again
-// into a buffer, then backwards over it. The gradients of decay and bonus are summed per batch entry, then over the
-// entries in order.
+// A task is one vector of channels of one batch entry; its state stays in registers. Backward first recomputes the
+// states into a buffer and then runs backwards over them. The gradients of decay and bonus are summed per batch entry,
+// then over the entries in order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/wkv_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -15,7 +15,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 /// The sums A = a e^p and B = b e^p of a vector of channels.
 template <class V>
@@ -23,7 +23,7 @@ struct WkvState {
   V a, b, p;
 };
 
-/// One position: the weights of the state and of the current value, scaled so that the larger one is 1.
+/// The weights of the state and of the current value at one position, scaled so that the larger one is 1.
 template <class V>
 struct WkvTerms {
   V old_weight, new_weight;
@@ -34,7 +34,7 @@ HWY_INLINE WkvTerms<V> scaled_terms(D d, V old_exponent, V new_exponent, V large
   return {exp(d, hn::Sub(old_exponent, largest)), exp(d, hn::Sub(new_exponent, largest))};
 }
 
-/// A vector of channels of one batch entry.
+/// One vector of channels of one batch entry.
 template <class T>
 struct WkvLane {
   using Real = Accumulate<T>;
@@ -99,7 +99,7 @@ void forward(const WkvForward& args) {
   });
 }
 
-/// One vector of channels of one batch entry; stores its parts of the gradients of decay and bonus.
+/// Backward of one vector of channels of one batch entry. Stores its parts of the gradients of decay and bonus.
 template <class T>
 void lane_backward(const WkvBackward& args, const WkvLane<T>& lane, Accumulate<T>* ddecay, Accumulate<T>* dfirst) {
   using Real = Accumulate<T>;

@@ -1,6 +1,6 @@
-// A thread runs the recurrence of one channel of one batch entry, with its state in registers; loads of a warp are
-// coalesced over channels. Backward runs it again into a buffer, then backwards over it. The gradients of decay and
-// bonus are summed over the batch in order.
+// A thread runs the recurrence of one channel of one batch entry, with its state in registers. Loads of a warp are
+// coalesced, because its lanes are adjacent channels. Backward first recomputes the states into a buffer and then runs
+// backwards over them. The gradients of decay and bonus are summed over the batch in order.
 #include "lamina/ops/ssm/parts_cuda.h"
 #include "lamina/ops/ssm/wkv_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"
@@ -16,7 +16,8 @@ using lamina::cuda::stream_of;
 using lamina::cuda::to_float;
 
 constexpr const char* kWkvOp = "wkv";
-constexpr int kWkvThreads = 64;  // few, because every thread walks over the whole sequence
+// Small blocks, because every thread runs over the whole sequence and there are few threads.
+constexpr int kWkvThreads = 64;
 
 template <class D>
 struct WkvInputs {
@@ -43,7 +44,7 @@ struct WkvState {
   float b = 0.0F;
   float p = static_cast<float>(kEmptyExponent);
 
-  /// From [batch, 3, channels]; undefined or b = 0: empty.
+  /// The initial state from [batch, 3, channels]. It is empty if undefined or if b = 0.
   template <class D>
   __device__ static WkvState initial(const WkvInputs<D>& in, int64_t entry, int64_t channel) {
     WkvState s;

@@ -4,10 +4,10 @@
 
 namespace lamina::ops {
 
-/// Exponent of an empty state: e to it is 0, and adding a decay to it does not overflow.
+/// The exponent p of an empty state: exp(p) is 0, and adding a decay to it does not overflow.
 constexpr double kEmptyExponent = -1e30;
 
-/// Kernel arguments. k and v keep their dtype; everything else is in the accumulation type.
+/// Kernel arguments, shaped as in wkv(). k and v keep their dtype; everything else is in the accumulation type.
 struct WkvForward {
   Tensor k, v;
   Tensor decay, first;
@@ -16,9 +16,9 @@ struct WkvForward {
   Tensor last_state;
 };
 struct WkvBackward {
-  WkvForward forward;  ///< without y and last_state
+  WkvForward forward;  ///< y and last_state are not set
   Tensor dy;
-  Tensor states;  ///< [3, batch, seq, channels]: scratch for a, b and p before each position
+  Tensor states;  ///< [3, batch, seq, channels]: buffer for a, b and p before each position
   Tensor dk, dv;
   Tensor ddecay, dfirst;  ///< [channels]
 };

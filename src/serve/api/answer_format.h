@@ -5,7 +5,7 @@
 
 namespace lamina::serve {
 
-/// The form that an answer must have.
+/// The format that an answer must have (response_format in OpenAI's API).
 struct AnswerFormat {
   std::string type = "text";  ///< text, json_object or json_schema
   std::string schema;         ///< JSON text, for json_schema
@@ -16,8 +16,8 @@ std::string read_format_type(Fields& format);
 /// Reads name, description, strict and schema, and returns the schema as text.
 std::string read_named_schema(Fields& fields);
 
-/// Sets the mask of `request` so that the answer has the format or, if tools say so, is a call. `param` is the field
-/// that errors name. Throws ApiError.
+/// Constrains the answer of `request` by a token mask: to the format or, if the tools require a call, to a tool call.
+/// `param` is the request field that errors name. Throws ApiError.
 void constrain_answer(ServedModel& model, const ToolUse& tools, const AnswerFormat& format, const std::string& param,
                       infer::Request& request);
 

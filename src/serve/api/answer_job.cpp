@@ -42,7 +42,7 @@ void AnswerJob::submit() {
       infer::Request one = request;
       one.prompt = prompts[i];
       ids.push_back(model->backend->submit(std::move(one), [self = shared_from_this(), i](const infer::Update& update) {
-        // A cancelled request ends by Backend::cancel, which counts it as cancelled.
+        // The request ends through Backend::cancel, which counts it as cancelled.
         if (self->cancelled_) return true;
         self->exchange->post([self, i, update]() mutable { self->on_update(i, std::move(update)); });
         return true;
@@ -146,7 +146,7 @@ void AnswerJob::stream_end() {
   exchange->write("data: [DONE]\n\n");
 }
 
-/// A stream has an event per token, so the text that all events share is made once.
+/// A stream has one event per token, so the text common to all events is built once.
 void AnswerJob::write_choice(std::string_view choice) {
   if (chunk_begin_.empty()) {
     chunk_begin_ = "data: " + dump(chunk_head());

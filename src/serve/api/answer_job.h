@@ -12,10 +12,10 @@
 
 namespace lamina::serve {
 
-/// Body of a 200 response.
+/// A 200 response with this JSON as its body.
 HttpResponse json_response(const Json& json);
 
-/// One answer of a response.
+/// One answer (OpenAI: choice) of a response. A request may ask for several per prompt.
 struct Choice {
   std::string text;
   std::vector<infer::ScoredToken> tokens;
@@ -24,8 +24,8 @@ struct Choice {
   double last_token = 0;  ///< seconds after the request's arrival; 0: no token yet
 };
 
-/// Submits the prompts of a request to the engine and turns the updates into a response, streamed or not. prepare and
-/// submit() run on a worker thread, everything else on the network thread.
+/// Submits a request's prompts to the engine and turns the engine's updates into a response, streamed or not.
+/// Preparation and submit() run on a worker thread, everything else on the network thread.
 class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
  public:
   AnswerJob(std::shared_ptr<Exchange> exchange, std::shared_ptr<ServedModel> model, Metrics& metrics);
@@ -33,9 +33,9 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   AnswerJob(const AnswerJob&) = delete;
   AnswerJob& operator=(const AnswerJob&) = delete;
 
-  /// Throws ApiError and QueueFull; nothing is left running then.
+  /// Throws ApiError and QueueFull. After an exception none of the prompts is running.
   void submit();
-  /// Ends the answers; the response is what they are by then. Thread-safe.
+  /// Ends the answers early; the response holds the text generated so far. Thread-safe.
   void cancel_answers();
 
  protected:
@@ -51,26 +51,26 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
     return prompts[static_cast<size_t>(choice / request.n)];
   }
 
-  // The format of a response. Choices are numbered prompt by prompt.
+  // The format of the response, by the derived class. Choices are numbered prompt by prompt.
   virtual void stream_start() {}
   virtual void stream_update(int64_t choice, const infer::Update& update) = 0;
   virtual void stream_end();
   virtual std::string error_event(const std::string& body) const { return "data: " + body + "\n\n"; }
-  /// The fields before `choices` of every event, for write_choice().
+  /// The JSON fields that precede `choices` in every event, for write_choice().
   virtual Json chunk_head() const { return nullptr; }
-  /// The chunk before the end of a stream, if usage was asked for.
+  /// The chunk before the end of a stream, if the client asked for usage.
   virtual Json usage_chunk() const { return nullptr; }
   virtual Json body() = 0;
 
   std::shared_ptr<Exchange> exchange;
   std::shared_ptr<ServedModel> model;
-  infer::Request request;  ///< of every prompt, without the prompt
+  infer::Request request;  ///< settings common to all prompts; its prompt is empty
   std::vector<std::vector<text::TokenId>> prompts;
   std::vector<Choice> choices;
   bool stream = false;
   bool include_usage = false;
   bool usage_in_chunks = false;  ///< events with a choice have "usage": null
-  bool keeps_tokens = false;     ///< choices[].tokens are needed for the body
+  bool keeps_tokens = false;     ///< body() needs choices[].tokens
   std::string id;
   int64_t created = 0;
   int64_t prompt_tokens = 0, cached_tokens = 0, answer_tokens = 0;
@@ -90,7 +90,7 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   std::vector<std::pair<size_t, infer::Update>> early_;  ///< updates that arrived before on_submitted
   std::vector<infer::RequestId> ids_;
   int64_t finished_ = 0;
-  std::string chunk_begin_;  ///< text of chunk_head() up to the choice; empty: not made yet
+  std::string chunk_begin_;  ///< JSON text of chunk_head() up to the choice; empty: not built yet
 };
 
 }  // namespace lamina::serve

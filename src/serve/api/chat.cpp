@@ -22,9 +22,9 @@ class ChatJob final : public AnswerJob {
   Json body() override;
 
  private:
-  /// A choice whose answer is streamed.
+  /// State of a choice that is being streamed.
   struct Streamed {
-    size_t sent = 0;  ///< bytes of the text
+    size_t sent = 0;  ///< bytes of the text sent so far
     std::optional<text::TokenId> last;
   };
 
@@ -147,7 +147,7 @@ void ChatJob::stream_update(int64_t index, const infer::Update& update) {
   }
   const std::string text = end > streamed.sent ? choice.text.substr(streamed.sent, end - streamed.sent) : "";
   streamed.sent = std::max(streamed.sent, end);
-  if (!text.empty() && logprobs.is_null() && !return_ids_) {  // most streams: a short way without JSON trees
+  if (!text.empty() && logprobs.is_null() && !return_ids_) {  // common case: no JSON tree
     write_choice("{\"index\":" + std::to_string(index) + ",\"delta\":{\"content\":" + dump(text) +
                  "},\"logprobs\":null,\"finish_reason\":null}");
   } else if (!text.empty() || !logprobs.is_null() || (return_ids_ && !update.tokens.empty())) {

@@ -8,7 +8,8 @@ namespace lamina::serve {
 void run_chat(const Json& body, const std::shared_ptr<Exchange>& exchange, const std::shared_ptr<ServedModel>& model,
               Metrics& metrics);
 
-/// The text of a conversation: fields messages, tools, chat_template_kwargs, add_generation_prompt and documents.
+/// Renders a conversation with the model's chat template. The arguments are request fields: messages, tools,
+/// chat_template_kwargs, add_generation_prompt.
 std::string render_chat(const ServedModel& model, const Json& messages, const Json& tools, const Json& kwargs,
                         bool add_generation_prompt);
 

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kMaxMessages = 4096;
 constexpr std::array<std::string_view, 5> kRoles{"system", "developer", "user", "assistant", "tool"};
 
-/// The text of a content: a string, or a list of text parts.
+/// The text of a message's content: a string, or a list of text parts.
 Json read_content(const Json& content, const std::string& path) {
   if (content.is_string() || content.is_null()) return content;
   if (!content.is_array()) {

@@ -20,27 +20,28 @@ struct ToolUse {
   Choice choice = Choice::none;
   std::vector<Tool> tools;
   std::string forced;  ///< name of the tool that must be called; empty: any
-  Json list;           ///< as the request gave them, for the template; null if they are not to be used
+  Json list;           ///< the tools as the request gave them, for the chat template; null if they are not to be used
 };
 
 /// Reads tools, tool_choice and parallel_tool_calls.
 ToolUse read_tools(Fields& fields);
-/// The JSON schema of a required call: the arguments of the forced tool, or {"name": …, "arguments": …} of any.
+/// The JSON schema of a required call: the arguments of the forced tool, or {"name": …, "arguments": …} if any tool may
+/// be called.
 std::string call_schema(const ToolUse& use);
 
 struct ToolCall {
   std::string name;
   std::string arguments;  ///< JSON text
 };
-/// Calls in an answer, and the text before them. `required`: the answer is written under call_schema(). Otherwise
-/// the forms <tool_call>{"name": …, "arguments": …}</tool_call> and a whole answer that is such an object (with
-/// "parameters" as an alternative) are known; what is not a call of a listed tool stays text.
+/// The tool calls in an answer, and the text before them. If a call is required, the answer was generated under
+/// call_schema(). Otherwise two forms are recognized: <tool_call>{"name": …, "arguments": …}</tool_call>, and a whole
+/// answer that is such an object ("parameters" may replace "arguments"). A call of an unlisted tool stays text.
 struct ParsedAnswer {
   std::string text;
   std::vector<ToolCall> calls;
 };
 ParsedAnswer parse_answer(const std::string& answer, const ToolUse& use);
-/// Length of the beginning of `text` that certainly belongs to no tool call.
+/// Length of the longest beginning of `text` that cannot be part of a tool call.
 size_t plain_prefix(std::string_view text);
 
 }  // namespace lamina::serve

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kMaxLogprobs = 20;
 
-/// The prompt of a completion between two texts, for models that were trained for it (arXiv:2207.14255): prefix token,
-/// prompt, suffix token, suffix, middle token.
+/// A fill-in-the-middle prompt, for models trained for it (arXiv:2207.14255): prefix token, prompt, suffix token,
+/// suffix, middle token.
 std::vector<text::TokenId> fill_in_prompt(const ServedModel& model, const std::string& prompt,
                                           const std::string& suffix) {
   static constexpr const char* kMarks[][3] = {{"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},
@@ -68,10 +68,10 @@ class CompletionJob final : public AnswerJob {
   bool echo_ = false;
   int64_t logprobs_ = -1;
   bool prompt_logprobs_ = false;
-  int64_t shown_ = 1;  ///< choices per prompt in the response; request.n of them are computed
+  int64_t shown_ = 1;  ///< choices per prompt in the response (n); the best of request.n computed ones
   bool return_ids_ = false;
-  std::vector<std::string> texts_;  ///< prompts as given; empty if they were ids
-  // Of a streamed choice: characters before the next token, the last token, and whether the prompt was sent.
+  std::vector<std::string> texts_;  ///< the prompts' texts; empty if the request gave token ids
+  // Per streamed choice: characters before the next token, the last token, and whether the prompt was sent.
   std::vector<int64_t> offsets_;
   std::vector<std::optional<text::TokenId>> last_;
   std::vector<bool> echoed_;
@@ -134,7 +134,7 @@ void CompletionJob::read_amounts(Fields& fields) {
   shown_ = request.n;
   request.n = fields.integer("best_of", request.n, 1, kMaxChoices);
   if (request.n < shown_) fields.fail("best_of", str(request.n, " is less than n, which is ", shown_));
-  if (request.n > shown_) request.logprobs = std::max<int64_t>(0, request.logprobs);  // to choose by
+  if (request.n > shown_) request.logprobs = std::max<int64_t>(0, request.logprobs);  // needed to pick the best choices
 }
 
 void CompletionJob::read(const Json& json) {
@@ -167,7 +167,7 @@ std::string CompletionJob::prompt_text(int64_t choice) const {
   return model->tokenizer ? model->tokenizer->decode(prompts[prompt]) : "";
 }
 
-/// The prompt's tokens with their scores; the first one has none.
+/// The prompt's tokens with their scores. The first token has no score.
 std::vector<infer::ScoredToken> CompletionJob::scored_prompt(int64_t choice,
                                                              const std::vector<infer::ScoredToken>& scores) const {
   const auto& ids = prompt_of(choice);
@@ -180,7 +180,7 @@ std::vector<infer::ScoredToken> CompletionJob::scored_prompt(int64_t choice,
 
 void CompletionJob::stream_update(int64_t index, const infer::Update& update) {
   const auto at = static_cast<size_t>(index);
-  if (!echo_ && logprobs_ < 0 && !return_ids_) {  // most streams: a short way without JSON trees
+  if (!echo_ && logprobs_ < 0 && !return_ids_) {  // common case: no JSON tree
     if (update.text.empty() && update.tokens.empty() && !update.finish) return;
     std::string choice = "{\"index\":" + std::to_string(index) + ",\"text\":" + dump(update.text);
     choice += ",\"logprobs\":null,\"finish_reason\":";
@@ -190,7 +190,7 @@ void CompletionJob::stream_update(int64_t index, const infer::Update& update) {
   Json choice{{"index", index}, {"text", ""}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
   std::string text = update.text;
   std::vector<infer::ScoredToken> tokens = update.tokens;
-  const bool has_prompt = echo_ && !echoed_[at];  // its scores come before the first token
+  const bool has_prompt = echo_ && !echoed_[at];  // the prompt's scores come before the first token
   bool unscored = false;
   if (has_prompt) {
     text = prompt_text(index) + text;
@@ -222,8 +222,8 @@ Json CompletionJob::usage_chunk() const {
   return chunk;
 }
 
-/// The choices to show: of each prompt those with the largest mean log-probability per token, in order of their numbers
-/// if all are shown.
+/// The choices to show. For each prompt: the ones with the largest mean log-probability per token, best first. If all
+/// are shown, they keep their order.
 std::vector<int64_t> CompletionJob::best_choices() const {
   std::vector<int64_t> shown;
   const auto score = [&](int64_t index) {

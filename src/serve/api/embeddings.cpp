@@ -15,12 +15,12 @@ namespace lamina::serve {
 namespace {
 
 constexpr size_t kMaxInputs = 2048;
-constexpr int64_t kMaxEmbeddedTokens = int64_t{1} << 18;  ///< of a request
-constexpr int64_t kTokensAtOnce = 1024;                   ///< computed between two steps of the engine
+constexpr int64_t kMaxEmbeddedTokens = int64_t{1} << 18;  ///< per request
+constexpr int64_t kTokensAtOnce = 1024;                   ///< per call between two engine steps
 
 std::string base64_of(const std::vector<float>& numbers) {
   const size_t size = numbers.size() * sizeof(float);
-  std::string text(4 * ((size + 2) / 3) + 1, '\0');  // EVP_EncodeBlock ends it with a zero
+  std::string text(4 * ((size + 2) / 3) + 1, '\0');  // EVP_EncodeBlock writes a terminating zero
   const int length = ::EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
                                        reinterpret_cast<const unsigned char*>(numbers.data()), static_cast<int>(size));
   text.resize(static_cast<size_t>(length));
@@ -139,7 +139,8 @@ void EmbeddingJob::next_batch() {
 }
 
 void EmbeddingJob::compute(nn::Model& model) {
-  // RoPE frequencies that depend on the length would depend on the other texts of a batch.
+  // With length-dependent RoPE scaling, a text's frequencies would depend on the other texts in its batch. Such models
+  // compute one text at a time.
   const int64_t limit = model.depends_on_length() ? 1 : kTokensAtOnce;
   const size_t first = results_.size();
   size_t end = first;

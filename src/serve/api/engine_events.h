@@ -9,10 +9,10 @@
 
 namespace lamina::serve {
 
-/// Collects what a model's engine does: histograms of the time in the queue and in the prompt, and the trace.
+/// Observes a model's engine: collects histograms of queue time and prompt time, and writes the trace.
 class EngineEvents final : public infer::EngineObserver {
  public:
-  /// `trace` may be null; `process` is the model's number in it.
+  /// `trace` may be null. `process` is the model's process id in the trace.
   EngineEvents(std::shared_ptr<TraceFile> trace, int process) : trace_(std::move(trace)), process_(process) {}
 
   void on_step(const infer::StepRecord& step) override;

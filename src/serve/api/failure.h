@@ -6,7 +6,7 @@
 
 namespace lamina::serve {
 
-/// The response for an exception: ApiError as it says, QueueFull 429, other Errors 400, anything else 500.
+/// The response for an exception: ApiError its own status, QueueFull 429, other Errors 400, anything else 500.
 HttpResponse failure_response(const std::exception_ptr& exception);
 
 }  // namespace lamina::serve

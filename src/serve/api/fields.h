@@ -26,12 +26,12 @@ class ApiError : public Error {
   std::string param_, code_;
 };
 
-/// Reads the fields of a JSON object from a request. null counts as missing, as the openai clients send it. A wrong
-/// type or range is an ApiError 400 that names the field; so is, in finish(), a field that nobody asked for.
+/// Reads the fields of a JSON object in a request. null counts as missing, because openai clients send it. A field of
+/// the wrong type or range is an ApiError 400 that names the field. finish() reports fields that no call read.
 class Fields {
  public:
-  /// `path` is the place of the object in the body, for example "messages[0]"; empty for the body itself. The object
-  /// must outlive this.
+  /// `path` is the object's place in the body, for example "messages[0]"; empty for the body itself. The object must
+  /// outlive this reader.
   explicit Fields(const Json& object, std::string path = "");
 
   /// The value, or nullptr if it is missing or null.
@@ -45,9 +45,9 @@ class Fields {
   std::vector<std::string> texts(const std::string& name, size_t limit);
   /// A list of at most `limit` whole numbers.
   std::vector<int64_t> integers(const std::string& name, size_t limit);
-  /// Fields that are accepted and have no effect.
+  /// Accepts these fields; they have no effect.
   void ignore(std::initializer_list<const char*> names);
-  /// The field must be missing; `why` says what to do instead.
+  /// Throws ApiError if the field is given; `why` says what to do instead.
   void refuse(const std::string& name, const std::string& why);
   void finish() const;
 
@@ -60,9 +60,9 @@ class Fields {
   std::vector<std::string> known_;
 };
 
-/// Serializes; invalid UTF-8 becomes U+FFFD.
+/// Serializes to JSON text. Invalid UTF-8 becomes U+FFFD.
 std::string dump(const Json& json);
-/// A value for messages: its beginning.
+/// The beginning of a value as text, for error messages.
 std::string brief(const Json& value);
 
 }  // namespace lamina::serve

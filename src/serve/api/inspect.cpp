@@ -33,7 +33,7 @@ std::vector<int64_t> heads_of_layers(const arch::ArchSpec& spec) {
 }
 
 double rounded(double value, double scale) { return std::round(value * scale) / scale; }
-/// Log-probabilities, entropies and divergences have six decimals, attention weights five.
+/// Rounds log-probabilities, entropies and divergences to six decimals.
 double six_decimals(double value) { return rounded(value, 1e6); }
 
 class InspectJob final : public ModelTask {
@@ -176,7 +176,7 @@ void InspectJob::start() {
 
 void InspectJob::compute(nn::Model& model) {
   result_ = infer::inspect(model, ids_, options_);
-  // JSON of many numbers takes long: not on the engine's thread.
+  // Large JSON takes long to write, so a worker does it, not the engine's thread.
   post_([self = std::static_pointer_cast<InspectJob>(shared_from_this())] {
     self->guard([&] {
       HttpResponse response = json_response(self->body());
@@ -217,7 +217,7 @@ Json InspectJob::token_json(size_t index) const {
   return json;
 }
 
-/// Written as text: a JSON value for each of millions of weights would take ten times the memory.
+/// Writes the numbers directly as text: JSON trees of millions of weights would take ten times the memory.
 std::string InspectJob::attention_text() const {
   constexpr size_t kLongestNumber = 8;  // "0.12345,"
   std::string text = "[";

@@ -8,7 +8,7 @@
 namespace lamina::serve {
 
 /// POST /v1/inspect: predictions, attention maps and norms of a prompt. `other` is the model to compare with, or null.
-/// The response is written by a worker. Throws ApiError and QueueFull.
+/// A worker writes the response. Throws ApiError and QueueFull.
 void run_inspect(const Json& body, const std::shared_ptr<Exchange>& exchange, const std::shared_ptr<ServedModel>& model,
                  const std::shared_ptr<ServedModel>& other, const PostToWorker& post);
 

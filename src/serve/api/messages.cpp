@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMaxTurns = 4096;
 constexpr size_t kMaxListedTools = 128;
 
-/// The text of a content: a string, or a list of text blocks.
+/// The text of a message's content: a string, or a list of text blocks.
 std::string text_of(const Json& content, const std::string& path) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) throw ApiError(400, str(path, ": expected a string or a list of text blocks"), path);
@@ -29,7 +29,7 @@ std::string text_of(const Json& content, const std::string& path) {
   return text;
 }
 
-/// Adds one turn as messages of a chat template: tool results become messages with role tool.
+/// Appends one turn as messages of a chat template. Tool results become messages with role "tool".
 void add_turn(const Json& turn, const std::string& path, Json& messages) {
   Fields fields(turn, path);
   const std::string role = fields.text("role");
@@ -67,7 +67,7 @@ void add_turn(const Json& turn, const std::string& path, Json& messages) {
     }
     block.finish();
   }
-  if (text.empty() && calls.empty()) return;  // only tool results
+  if (text.empty() && calls.empty()) return;  // the turn holds only tool results
   messages.push_back({{"role", role}, {"content", text}});
   if (!calls.empty()) messages.back()["tool_calls"] = std::move(calls);
 }
@@ -85,7 +85,7 @@ Json read_turns(Fields& fields) {
   return messages;
 }
 
-/// Reads tools and tool_choice by rewriting them in OpenAI's form.
+/// Reads tools and tool_choice by converting them to OpenAI's form.
 ToolUse read_message_tools(Fields& fields) {
   Json body = Json::object();
   if (const Json* tools = fields.find("tools")) {
@@ -169,7 +169,7 @@ void MessageJob::read(const Json& json) {
   fields.find("model");
   prompts.push_back(message_prompt(fields, *model, tools_));
   if (!fields.has("max_tokens")) fields.fail("max_tokens", "is missing");
-  // The largest models of the API allow more than a small model's context holds, so a large limit is no error.
+  // Clients ask for limits of large models, beyond this model's context. Such a limit is reduced, not rejected.
   request.max_tokens = std::min(fields.integer("max_tokens", 1, 1, int64_t{1} << 24), model->backend->shape().context);
   request.sampler.temperature = fields.number("temperature", 1, 0, 1);
   request.sampler.top_p = std::max(1e-9, fields.number("top_p", 1, 0, 1));
@@ -201,7 +201,7 @@ Json MessageJob::stop_fields(bool calls) const {
     stop["stop_reason"] = "tool_use";
   } else if (finish == infer::Finish::stop_string && !stops_.empty()) {
     stop["stop_reason"] = "stop_sequence";
-    // The engine does not say which one matched; a single one is certain.
+    // The engine does not report which stop string matched. With a single one, it is certain.
     if (request.stop_strings.size() == 1) stop["stop_sequence"] = stops_.front();
   }
   return stop;
@@ -258,7 +258,7 @@ Json MessageJob::body() {
   Json content = Json::array();
   if (!parsed.text.empty()) content.push_back({{"type", "text"}, {"text", parsed.text}});
   for (size_t i = 0; i < parsed.calls.size(); ++i) {
-    const auto input = try_parse_json<Json>(parsed.calls[i].arguments);  // cut off by max_tokens: empty
+    const auto input = try_parse_json<Json>(parsed.calls[i].arguments);  // empty if max_tokens cut the call off
     content.push_back({{"type", "tool_use"},
                        {"id", call_id(i)},
                        {"name", parsed.calls[i].name},

@@ -60,7 +60,7 @@ constexpr EngineMetric kEngineMetrics[] = {
      [](const infer::EngineStats& s) { return static_cast<double>(s.draft_steps); }},
 };
 
-/// A label's value: quotes, backslashes and line breaks are escaped.
+/// A model's name as a Prometheus label value, with quotes, backslashes and line breaks escaped.
 std::string model_label(const std::string& model) {
   std::string value;
   for (const char c : model) {

@@ -37,10 +37,10 @@ class Metrics {
  public:
   void count_response(int status);
   void add_first_token(const std::string& model, double seconds);
-  /// `tokens` arrived together after `seconds`.
+  /// Records `tokens` tokens that arrived together, `seconds` after the previous ones.
   void add_next_tokens(const std::string& model, double seconds, int64_t tokens);
   void add_request(const std::string& model, double seconds);
-  /// The text that Prometheus scrapes, with the engines' statistics.
+  /// All metrics in Prometheus' text format, including the statistics of the engines.
   std::string text(const std::vector<EngineReport>& engines) const;
 
  private:

@@ -11,7 +11,7 @@ namespace lamina::serve {
 namespace {
 
 Json describe_row(const infer::RunningAnswer& row) {
-  // The first token marks the start of the time, so it does not count.
+  // The time begins with the first token, so the rate does not count that token.
   const double rate = row.seconds > 0 ? static_cast<double>(row.generated - 1) / row.seconds : 0;
   return {{"row", row.row},
           {"state", row.generated > 0 ? "decode" : "prompt"},

@@ -21,7 +21,8 @@ void ModelTask::between_steps(const std::shared_ptr<ServedModel>& served, std::f
   }
   served->backend->post([self = shared_from_this(), served, work = std::move(work)] {
     self->guard([&] { work(*served->model); });
-    // Blocks of sizes that steps do not use. A GPU keeps them: freeing waits for the device.
+    // Frees cached blocks, because engine steps do not use their sizes. A GPU keeps them: freeing synchronizes the
+    // device.
     const Device& device = served->model->device();
     if (device.kind() == DeviceKind::cpu) device.allocator().trim();
   });

@@ -60,7 +60,7 @@ void read_sampling(Fields& fields, const ServedModel& model, infer::Request& req
   infer::SamplerOptions& sampler = request.sampler;
   sampler.temperature = fields.number("temperature", 1, 0, 2);
   sampler.top_p = fields.number("top_p", 1, 0, 1);
-  if (sampler.top_p == 0) sampler.top_p = 1e-9;  // the likeliest token; 0 is what some clients send for it
+  if (sampler.top_p == 0) sampler.top_p = 1e-9;  // keeps only the likeliest token; some clients send 0 to ask for that
   sampler.top_k = std::max<int64_t>(0, fields.integer("top_k", 0, -1, vocab));
   sampler.min_p = fields.number("min_p", 0, 0, 1);
   sampler.typical_p = fields.number("typical_p", 1, 1e-6, 1);

@@ -33,7 +33,7 @@ void add_message(Fields& item, Json& messages) {
   messages.push_back({{"role", role}, {"content", item_text(*content, item.path_of("content"))}});
 }
 
-/// Calls that follow each other belong to one message of the assistant, with its text if it has one.
+/// Adds a tool call. Consecutive calls go into one assistant message, together with its text if it has one.
 void add_call(Fields& item, Json& messages) {
   Json call{{"id", item.text("call_id")},
             {"type", "function"},
@@ -108,7 +108,7 @@ ToolUse read_response_tools(Fields& fields) {
       body["tool_choice"] = {{"type", "function"}, {"function", {{"name", inner.text("name")}}}};
       inner.finish();
     } else if (*choice == Json("auto") && !body.contains("tools")) {
-      body.erase("tool_choice");  // clients send it without tools
+      body.erase("tool_choice");  // clients send tool_choice even without tools
     }
   }
   fields.flag("parallel_tool_calls", true);

@@ -11,22 +11,22 @@
 
 namespace lamina::serve {
 
-/// A response of /v1/responses that can be read again or continued.
+/// A response of /v1/responses that clients can read again or continue.
 struct StoredResponse {
-  Json response;      ///< as the client received it; status "in_progress" while it is written
-  Json conversation;  ///< messages of the prompt and the answer, as chat templates expect them, without instructions
+  Json response;                 ///< as the client received it; its status is "in_progress" during generation
+  Json conversation;             ///< messages of the prompt and the answer for the chat template, without instructions
   std::function<void()> cancel;  ///< ends a response in progress; thread-safe
 };
 
-/// The latest responses, in memory. Thread-safe. If they are too many or too long, the oldest ones are dropped. They
-/// are kept as text, which takes a fifth of the memory of JSON trees.
+/// The latest responses, in memory. Drops the oldest ones if there are too many or they take too many bytes. Keeps them
+/// as JSON text, which takes a fifth of the memory of JSON trees. Thread-safe.
 class ResponseStore {
  public:
   explicit ResponseStore(size_t max_responses = 1024, size_t max_bytes = size_t{64} << 20)
       : max_responses_(max_responses), max_bytes_(max_bytes) {}
 
   void put(const std::string& id, const StoredResponse& response);
-  /// Replaces a response that is still there.
+  /// Replaces a response unless it was dropped or deleted.
   void update(const std::string& id, const StoredResponse& response);
   std::optional<StoredResponse> find(const std::string& id) const;
   bool erase(const std::string& id);
@@ -39,7 +39,7 @@ class ResponseStore {
     std::function<void()> cancel;
     size_t bytes() const { return id.size() + response.size() + conversation.size() + kEntryBytes; }
   };
-  static constexpr size_t kEntryBytes = 256;  ///< of an entry, besides its text
+  static constexpr size_t kEntryBytes = 256;  ///< overhead per entry, besides its text
   void erase_locked(const std::string& id);
   void put_locked(const std::string& id, const StoredResponse& response);
 

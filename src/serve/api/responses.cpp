@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kMaxResponseLogprobs = 20;
 
-/// Anyone who knows a response's id can read it. The request's id does not serve: a client may choose it.
+/// A response's id must be hard to guess, because anyone who knows it can read the response. The request's id does not
+/// qualify: a client may choose it.
 std::string random_id() {
   std::random_device random;
   std::string id;
@@ -32,9 +33,9 @@ class ResponseJob final : public AnswerJob {
     id = random_id();
   }
   void read(const Json& body);
-  /// Stores the response as one in progress, if it is to be stored.
+  /// Stores the response with status "in_progress", if the client asked for storage.
   void begin();
-  /// Removes it again.
+  /// Removes the response from the store.
   void forget() { store_->erase(response_id()); }
 
  protected:
@@ -64,13 +65,13 @@ class ResponseJob final : public AnswerJob {
 
   std::shared_ptr<ResponseStore> store_;
   bool stores_ = true;
-  Json conversation_ = Json::array();  ///< without instructions and answer
+  Json conversation_ = Json::array();  ///< without instructions and without the answer
   Json echoed_ = Json::object();       ///< fields of the request that the response repeats
   ToolUse tools_;
   AnswerFormat format_;
   bool logprobs_ = false;
   ParsedAnswer parsed_;
-  // Progress of an event stream.
+  // Progress of the event stream: number of the next event, and bytes of text sent.
   int64_t sequence_ = 0;
   size_t sent_ = 0;
   bool text_open_ = false;
@@ -264,7 +265,7 @@ void ResponseJob::stream_start() {
   write_named("response.in_progress", {{"response", response("in_progress")}});
 }
 
-/// An event about the text of the message, which is always the first item.
+/// Writes an event about the text of the message. The message is always the first output item.
 void ResponseJob::write_part(const char* type, const Json& more) {
   Json data{{"item_id", "msg_" + id}, {"output_index", 0}, {"content_index", 0}};
   data.update(more);

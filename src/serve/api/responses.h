@@ -5,7 +5,8 @@
 
 namespace lamina::serve {
 
-/// POST /v1/responses: answers `input`, possibly after a stored conversation. Throws ApiError and QueueFull.
+/// POST /v1/responses: generates an answer to `input`; a stored conversation may precede it. Throws ApiError and
+/// QueueFull.
 void run_response(const Json& body, const std::shared_ptr<Exchange>& exchange,
                   const std::shared_ptr<ServedModel>& model, Metrics& metrics,
                   const std::shared_ptr<ResponseStore>& store);

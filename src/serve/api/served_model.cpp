@@ -9,7 +9,7 @@ namespace lamina::serve {
 namespace {
 
 constexpr size_t kKeptGrammars = 32;
-constexpr size_t kKeptGrammarBytes = size_t{64} << 20;  ///< a grammar of 500 properties takes 30 MB
+constexpr size_t kKeptGrammarBytes = size_t{64} << 20;  ///< one compiled grammar with 500 properties takes 30 MB
 
 }  // namespace
 
@@ -38,7 +38,8 @@ std::shared_ptr<const infer::TokenMask> ServedModel::mask(const std::string& key
   return infer::grammar_mask(grammar, *tokenizer);
 }
 
-/// Counts the memory of all grammars again, because grammars grow while they are used.
+/// Drops the least recently used grammars above the limit. Measures all of them again, because grammars grow during
+/// use.
 void ServedModel::drop_old_grammars() {
   size_t count = 0;
   size_t bytes = 0;

@@ -15,7 +15,7 @@
 
 namespace lamina::serve {
 
-/// The source of answers: an engine on its thread, or a fake in fuzz targets.
+/// Generates answers: an engine on its own thread, or a fake in fuzz targets.
 class Backend {
  public:
   Backend() = default;
@@ -24,7 +24,7 @@ class Backend {
   Backend& operator=(const Backend&) = delete;
   virtual infer::RequestId submit(infer::Request request, infer::Listener listener) = 0;
   virtual void cancel(infer::RequestId id) = 0;
-  /// As infer::EngineThread::post.
+  /// See infer::EngineThread::post.
   virtual void post(std::function<void()> task) = 0;
   virtual infer::EngineStats stats() const = 0;
   virtual std::vector<infer::RunningAnswer> running() const = 0;
@@ -33,7 +33,7 @@ class Backend {
 
 class EngineBackend final : public Backend {
  public:
-  /// Arguments as for infer::Engine.
+  /// The arguments are those of infer::Engine.
   EngineBackend(std::unique_ptr<infer::StepRunner> runner, const infer::EngineOptions& options,
                 std::unique_ptr<infer::StepRunner> draft = {})
       : engine_(std::move(runner), options, std::move(draft)) {}
@@ -50,7 +50,7 @@ class EngineBackend final : public Backend {
   infer::EngineThread engine_;
 };
 
-/// A model that the server offers. Threads share it; the grammar cache has a lock.
+/// A model that the server offers. Several threads use it at once; a mutex protects the grammar cache.
 class ServedModel {
  public:
   std::string id;
@@ -58,23 +58,24 @@ class ServedModel {
   std::vector<text::TokenId> stop_tokens;
   const text::Tokenizer* tokenizer = nullptr;  ///< null: prompts must be token ids
   std::optional<text::ChatTemplate> chat_template;
-  bool template_has_bos = true;       ///< false for a default template, which does not write the BOS token
+  bool template_has_bos = true;       ///< false if the template is a default, which does not write BOS
   bool has_own_template = true;       ///< false: chat_template is a default, the model was not trained with one
-  std::string fingerprint;            ///< of architecture, weights and tokenizer; see infer::model_fingerprint
+  std::string fingerprint;            ///< hash of architecture, weights and tokenizer; see infer::model_fingerprint
   std::string tokenizer_fingerprint;  ///< empty without a tokenizer
   io::VectorRecipe vectors;           ///< how texts become vectors; by default the normalized mean
   /// Used only between steps of the engine (Backend::post), if runs_tasks(). Null for a backend without a model.
   nn::Model* model = nullptr;
-  std::shared_ptr<void> weights;         ///< what tokenizer, model and backend refer to
-  std::shared_ptr<EngineEvents> events;  ///< of the backend's engine; null: none are collected
+  std::shared_ptr<void> weights;         ///< owns the tokenizer, the model and everything the backend refers to
+  std::shared_ptr<EngineEvents> events;  ///< observer of the backend's engine; null: no events are collected
   std::shared_ptr<Backend> backend;
 
-  /// Whether a task may call the model. If several processes share it, only the engine can.
+  /// Whether a task may call the model. If several processes share the model, only the engine may.
   bool runs_tasks() const { return model != nullptr && !model->parallel(); }
-  /// End of a message that refuses a task.
+  /// Ends an error message: why this model does not run tasks.
   std::string why_no_tasks() const;
 
-  /// The start of a text under a grammar. `key` identifies the grammar; the last ones used are kept compiled.
+  /// The token mask at the start of a text under a grammar. `key` identifies the grammar; recently used grammars stay
+  /// compiled.
   std::shared_ptr<const infer::TokenMask> mask(const std::string& key, const std::function<text::Grammar()>& compile);
 
  private:

@@ -126,7 +126,7 @@ void Service::get_page(const std::shared_ptr<Exchange>& exchange) { exchange->se
 
 void Service::get_icon(const std::shared_ptr<Exchange>& exchange) { exchange->send(icon_response()); }
 
-/// Engines outlive the service, so a task must not keep a pointer to it.
+/// Engines outlive the service, so the returned function holds only a weak pointer to the workers.
 PostToWorker Service::worker_poster() const {
   if (!workers_) return [](const std::function<void()>& task) { task(); };
   return [weak = std::weak_ptr<WorkerPool>(workers_)](std::function<void()> task) {
@@ -216,7 +216,7 @@ void Service::post_responses(const std::shared_ptr<Exchange>& exchange) {
   run_response(body, exchange, model_of(body), metrics_, responses_);
 }
 
-/// GET and DELETE of /v1/responses/ID, POST of /v1/responses/ID/cancel.
+/// GET and DELETE of /v1/responses/ID, and POST of /v1/responses/ID/cancel.
 void Service::use_response(const std::shared_ptr<Exchange>& exchange) {
   const HttpRequest& request = exchange->request();
   std::string id = request.path.substr(kResponsePrefix.size());

@@ -13,12 +13,12 @@ namespace lamina::serve {
 /// The endpoints of the API. docs/reference/http-api.md describes them.
 class Service {
  public:
-  /// `workers` 0: requests are handled by the calling thread, for tests.
+  /// With `workers` = 0 the calling thread handles requests, for tests.
   explicit Service(std::vector<std::shared_ptr<ServedModel>> models, int workers = 2);
 
   /// Answers a request. Never throws.
   void handle(const std::shared_ptr<Exchange>& exchange);
-  /// From now on /ready answers 503.
+  /// Shutdown has begun: from now on /ready answers 503.
   void begin_drain() { draining_ = true; }
   Metrics& metrics() { return metrics_; }
 
@@ -32,7 +32,7 @@ class Service {
   static const std::vector<Route>& routes();
   void dispatch(const std::shared_ptr<Exchange>& exchange);
   void answer(const std::shared_ptr<Exchange>& exchange, Endpoint endpoint);
-  /// The model that the field `field` names.
+  /// The model named by the request field `field`.
   std::shared_ptr<ServedModel> model_of(const Json& body, const char* field = "model") const;
   PostToWorker worker_poster() const;
 
@@ -62,7 +62,7 @@ class Service {
   Metrics metrics_;
   std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>();
   std::atomic<bool> draining_{false};
-  std::shared_ptr<WorkerPool> workers_;  ///< last: its threads use what is above
+  std::shared_ptr<WorkerPool> workers_;  ///< declared last, so destroyed first: its threads use the members above
 };
 
 }  // namespace lamina::serve

@@ -76,7 +76,7 @@ void read_choice(Fields& fields, ToolUse& use) {
   }
 }
 
-/// Reads {"name": …, "arguments": …}; returns whether it calls a listed tool.
+/// Reads {"name": …, "arguments": …} and appends the call. Returns false if the text does not call a listed tool.
 bool read_call(const std::string& text, const ToolUse& use, std::vector<ToolCall>& calls) {
   const auto json = try_parse_json<Json>(text);
   if (!json || !json->is_object() || !json->contains("name") || !(*json)["name"].is_string()) return false;
@@ -134,7 +134,7 @@ ParsedAnswer parse_answer(const std::string& answer, const ToolUse& use) {
     if (!use.forced.empty()) {
       parsed.calls.push_back({use.forced, answer});
     } else if (!read_call(answer, use, parsed.calls)) {
-      parsed.text = answer;  // cut off by max_tokens
+      parsed.text = answer;  // max_tokens cut the call off
     }
     return parsed;
   }

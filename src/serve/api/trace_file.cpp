@@ -8,11 +8,11 @@ namespace lamina::serve {
 namespace {
 
 constexpr double kFlushSeconds = 1;
-constexpr int kStepThread = 0;  ///< rows follow from 1 on
+constexpr int kStepThread = 0;  ///< the engine's rows are threads 1, 2, …
 
 double microseconds(double seconds) { return seconds * 1e6; }
 
-/// A span of time on a thread of a process.
+/// A Chrome trace event: a span of time on one thread of one process.
 Json span(int process, int64_t thread, const std::string& name, double from, double to) {
   return {{"name", name},   {"ph", "X"},    {"ts", microseconds(from)}, {"dur", microseconds(std::max(0.0, to - from))},
           {"pid", process}, {"tid", thread}};

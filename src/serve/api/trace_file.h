@@ -8,9 +8,10 @@
 
 namespace lamina::serve {
 
-/// Writes steps, answers and the queue in Chrome's trace format, for chrome://tracing or Perfetto. Each model is a
-/// process, its steps and each of its rows are threads; the time that answers wait is on tracks of its own. Texts are
-/// not written. Thread-safe. The file is valid at any time for these viewers, which do not need its last bracket.
+/// Writes engine steps, answers and queue times in Chrome's trace format, for chrome://tracing or Perfetto. Each model
+/// is a process. Its steps are one thread, each batch row is one thread, and queue times have tracks of their own.
+/// Texts are not written. The file is readable at any time, because these viewers do not need the closing bracket.
+/// Thread-safe.
 class TraceFile {
  public:
   /// Throws Error if the file cannot be written.

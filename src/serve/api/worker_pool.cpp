@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::chrono::seconds kTrimDelay{5};
 
-/// Returns freed memory to the system, after kTrimDelay without a task. A large schema needs tens of megabytes for a
-/// moment.
+/// Returns freed memory to the system; called after kTrimDelay without a task. Compiling a large schema briefly needs
+/// tens of megabytes.
 void trim_heap() {
 #if defined(__GLIBC__)
   malloc_trim(0);

@@ -13,7 +13,7 @@ namespace lamina::serve {
 class WorkerPool {
  public:
   explicit WorkerPool(int threads);
-  /// Drops waiting tasks and waits for those that run.
+  /// Drops queued tasks and waits for running ones.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
@@ -26,11 +26,11 @@ class WorkerPool {
   std::condition_variable wake_;
   std::deque<std::function<void()>> tasks_;
   bool stop_ = false;
-  bool used_ = false;  ///< a task ran since the heap was trimmed
+  bool used_ = false;  ///< a task has run since the last trim_heap()
   std::vector<std::thread> threads_;
 };
 
-/// Runs a task on a worker, or drops it if the service has ended.
+/// Runs a task on a worker. Drops it if the service no longer exists.
 using PostToWorker = std::function<void(std::function<void()>)>;
 
 }  // namespace lamina::serve

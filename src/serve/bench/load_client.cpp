@@ -43,7 +43,7 @@ Target parse_target(net::io_context& io, std::string url) {
 }
 
 /// The text after `"name":`, without leading spaces; empty if there is no such field. Quotes inside JSON strings are
-/// escaped, so the text of an answer cannot be mistaken for a field.
+/// escaped, so generated text cannot be mistaken for a field.
 std::string_view value_of(std::string_view json, std::string_view name) {
   const std::string quoted = "\"" + std::string(name) + "\"";
   const size_t at = json.find(quoted);
@@ -57,7 +57,7 @@ bool holds_value(std::string_view json, std::string_view name) {
   return !value.empty() && !value.starts_with("null");
 }
 
-/// Whether the field is a list that is not empty.
+/// Whether the field is a non-empty list.
 bool holds_list(std::string_view json, std::string_view name) {
   const std::string_view value = value_of(json, name);
   const size_t item = value.find_first_not_of(" ", 1);
@@ -117,14 +117,15 @@ class ClientCall : public std::enable_shared_from_this<ClientCall> {
         });
   }
 
-  /// Looks at the complete events that arrived.
+  /// Processes the complete events that have arrived.
   void read_events() {
     const double now = clock_seconds();
     const std::string& text = body();
     for (size_t end = 0; (end = text.find("\n\n", seen_)) != std::string::npos; seen_ = end + 2) {
       const std::string_view event = std::string_view(text).substr(seen_, end - seen_);
       if (!event.starts_with("data: {")) continue;
-      // Only the last events are parsed: parsing all would take more time than a small model's server.
+      // Only the last events are fully parsed. Parsing all would cost more time than a small model's server needs to
+      // generate.
       if (holds_value(event, "error") || holds_value(event, "usage")) read_whole(event);
       if (!holds_list(event, "choices")) continue;
       if (first == 0) {
@@ -239,7 +240,7 @@ class LoadClient {
     });
   }
 
-  /// Sends a request and plans the next one after an exponentially distributed time.
+  /// Sends a request and schedules the next one after an exponentially distributed delay.
   void arrive() {
     send_next();
     if (sent_ >= options_.requests) return;
@@ -262,7 +263,7 @@ class LoadClient {
       return object.is_object() && found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
     };
     int64_t tokens = count(call.usage, "completion_tokens");
-    if (tokens == 0) tokens = static_cast<int64_t>(call.gaps.size()) + 1;  // a server without usage: one per event
+    if (tokens == 0) tokens = static_cast<int64_t>(call.gaps.size()) + 1;  // no usage reported: one per event
     report_.answer_tokens += tokens;
     report_.prompt_tokens += count(call.usage, "prompt_tokens");
     if (call.usage.is_object() && call.usage.contains("prompt_tokens_details")) {

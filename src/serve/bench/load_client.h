@@ -13,15 +13,15 @@ struct LoadClientOptions {
   std::string model;  ///< empty: the first one of /v1/models
   std::string api_key;
   int64_t requests = 64;
-  int64_t clients = 16;  ///< closed loop: each client sends its next request after the answer
+  int64_t clients = 16;  ///< closed loop: number of clients; each sends its next request after the answer
   double rate = 0;       ///< open loop: requests per second, arriving as a Poisson process; 0: closed loop
-  int64_t prompt = 128;  ///< words of a prompt or, with `vocab`, tokens
-  int64_t answer = 64;   ///< tokens
-  int64_t vocab = 0;     ///< prompts are random token ids below this; 0: random words
-  int64_t shared = 0;    ///< words or ids at the beginning that all prompts have in common
+  int64_t prompt = 128;  ///< prompt length in words or, with `vocab`, tokens
+  int64_t answer = 64;   ///< answer length in tokens
+  int64_t vocab = 0;     ///< prompts are random token ids below this number; 0: random words
+  int64_t shared = 0;    ///< length of the common beginning of all prompts, in words or ids
   uint64_t seed = 1;
   double temperature = 1;
-  double timeout = 600;  ///< seconds per request
+  double timeout = 600;  ///< per request, in seconds
 };
 
 struct LoadClientReport {

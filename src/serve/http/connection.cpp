@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kReadBytes = 4096;
 constexpr double kLingerSeconds = 2;
-/// Capacity of the output buffers that a connection keeps between responses.
+/// Capacity of the output buffer that a connection keeps between two responses.
 constexpr size_t kKeptBufferBytes = 16384;
 
 template <class Stream>
@@ -29,7 +29,8 @@ class LiveExchange final : public Exchange {
   LiveExchange(std::shared_ptr<Connection<Stream>> connection, std::shared_ptr<HttpRequest> request, uint64_t serial)
       : connection_(std::move(connection)), request_(std::move(request)), serial_(serial) {}
   ~LiveExchange() override {
-    // A handler that drops its exchange without an answer. After an answer this does nothing.
+    // The handler may drop its exchange without an answer; then the client gets a 500. After an answer this has no
+    // effect.
     asio::post(connection_->core().io, [c = connection_, s = serial_] {
       c->send(s, error_response(500, "the request was dropped without an answer (internal error, please report it)"));
     });
@@ -75,7 +76,7 @@ template <class Stream>
 void Connection<Stream>::arm(asio::steady_timer& timer, double seconds, void (Connection::*action)()) {
   timer.expires_after(std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
   timer.async_wait([self = this->shared_from_this(), &timer, action](const Error& error) {
-    // A timer that was set again meanwhile has a later expiry.
+    // If the timer was set again meanwhile, its expiry is later and the action must not run.
     if (!error && timer.expiry() <= std::chrono::steady_clock::now()) ((*self).*action)();
   });
 }
@@ -119,7 +120,7 @@ void Connection<Stream>::abort() {
   core_.remove(this->shared_from_this());
 }
 
-/// Keeps one read pending: for the next request, and to notice a disconnect.
+/// Keeps one read pending, to receive the next request and to notice a disconnect.
 template <class Stream>
 void Connection<Stream>::wait_readable() {
   if (watching_ || phase_ == Phase::closed) return;
@@ -135,7 +136,7 @@ void Connection<Stream>::wait_readable() {
                               self->buffer_.consume(self->buffer_.size());
                               self->wait_readable();
                             }
-                            // While answering: the next request came early. It is read after the response.
+                            // Phase answering: the client sent its next request early. It is read after the response.
                           });
 }
 
@@ -156,7 +157,7 @@ void Connection<Stream>::read_header() {
                           [self = this->shared_from_this()](const Error& error, size_t) { self->on_header(error); });
 }
 
-/// Makes request_ from the headers.
+/// Fills request_ from the parsed headers.
 template <class Stream>
 void Connection<Stream>::describe_request() {
   request_ = std::make_shared<HttpRequest>();
@@ -213,7 +214,7 @@ void Connection<Stream>::read_body() {
   });
 }
 
-/// Answers a request that could not be read.
+/// Answers a request that could not be parsed.
 template <class Stream>
 void Connection<Stream>::refuse(const Error& error) {
   if (error == http::error::end_of_stream || error == http::error::partial_message ||
@@ -251,7 +252,7 @@ void Connection<Stream>::dispatch() {
 template <class Stream>
 std::string Connection<Stream>::head_text(const HttpResponse& response, bool chunked) {
   status_ = response.status;
-  if (!body_read_) keep_alive_ = false;  // the rest of the request would be taken for the next one
+  if (!body_read_) keep_alive_ = false;  // otherwise the unread body would be parsed as the next request
   const auto reason = http::obsolete_reason(static_cast<http::status>(response.status));
   std::string head = str("HTTP/1.1 ", response.status, " ", std::string(reason), "\r\n");
   const auto add = [&](std::string_view name, std::string_view value) {
@@ -322,7 +323,8 @@ void Connection<Stream>::on_close(uint64_t serial, std::function<void()> task) {
   }
 }
 
-/// Writes a comment if nothing was written for a while, so that proxies and clients keep the connection open.
+/// Sends an event-stream comment if nothing was written for a while, so that proxies and clients keep the connection
+/// open.
 template <class Stream>
 void Connection<Stream>::ping() {
   if (phase_ != Phase::answering || !streaming_ || final_) return;
@@ -335,7 +337,7 @@ void Connection<Stream>::ping() {
   if (phase_ == Phase::answering) arm(ping_timer_, left, &Connection::ping);
 }
 
-/// Writes after the handlers that are queued already: what they add goes into the same system call.
+/// Writes after the handlers that are already queued, so that their output joins the same system call.
 template <class Stream>
 void Connection<Stream>::flush_later() {
   if (flush_posted_ || !in_flight_.empty()) return;
@@ -346,7 +348,7 @@ void Connection<Stream>::flush_later() {
   });
 }
 
-/// Writes what is pending: at once as far as the socket takes it, the rest when the client has read.
+/// Writes the pending bytes: what the socket accepts now, and the rest asynchronously.
 template <class Stream>
 void Connection<Stream>::write_queued() {
   std::swap(in_flight_, pending_);
@@ -374,7 +376,7 @@ void Connection<Stream>::on_written() {
   if (final_) complete();
 }
 
-/// The response was written: waits for the next request or closes.
+/// Called when the response is written: waits for the next request, or closes.
 template <class Stream>
 void Connection<Stream>::complete() {
   log_access(true);
@@ -391,8 +393,8 @@ void Connection<Stream>::complete() {
   wait_readable();
 }
 
-/// Ends the connection: closes the sending side and discards what still arrives, so that the client can read the
-/// response before it sees a reset.
+/// Closes the connection in two steps: shuts down the sending side and discards incoming data. The client can then read
+/// the response before it sees a reset.
 template <class Stream>
 void Connection<Stream>::linger() {
   phase_ = Phase::lingering;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Internal: includes Boost. Everything here runs on the network thread.
+// Internal header: it includes Boost. All of this runs on the network thread.
 #include <utility>  // before Boost 1.74, which uses std::exchange without it
 
 #include <boost/asio.hpp>
@@ -50,8 +50,8 @@ struct ServerCore {
   void remove(const std::shared_ptr<ConnectionBase>& connection);
 };
 
-/// One client: reads a request, hands it to the handler, writes the response, and waits for the next request. While a
-/// response is computed a read stays pending, so a disconnect is noticed at once.
+/// One client connection: reads a request, passes it to the handler, writes the response, and waits for the next
+/// request. A read stays pending during the response, so a disconnect is noticed at once.
 template <class Stream>
 class Connection final : public ConnectionBase, public std::enable_shared_from_this<Connection<Stream>> {
  public:
@@ -60,7 +60,7 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
   void drain() override;
   void abort() override;
 
-  // The response to request `serial`; calls with an old number are ignored.
+  // The response to request number `serial`. Calls with an earlier number are ignored.
   void send(uint64_t serial, HttpResponse response);
   void start_response(uint64_t serial, HttpResponse head);
   void write(uint64_t serial, std::string_view chunk);
@@ -106,11 +106,11 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
   bool body_read_ = false;
   bool chunked_ = false;
   bool streaming_ = false;  ///< start_response was called
-  bool final_ = false;      ///< the whole response is in the queue
-  std::string pending_;     ///< bytes to be written next
-  std::string in_flight_;   ///< bytes that are being written
+  bool final_ = false;      ///< the whole response has been queued
+  std::string pending_;     ///< bytes to write next
+  std::string in_flight_;   ///< bytes being written
   bool flush_posted_ = false;
-  std::chrono::steady_clock::time_point last_write_;  ///< of the response
+  std::chrono::steady_clock::time_point last_write_;  ///< time of the last write of this response
   int status_ = 0;
   int64_t body_bytes_ = 0;
   std::function<void()> close_task_;

@@ -32,9 +32,9 @@ struct HttpResponse {
   Headers headers;
 };
 
-/// One request and the way to answer it. A response is either one send(), or start(), any number of write() and one
-/// finish(). All functions may be called from any thread. Calls of one thread take effect in their order, on the
-/// network thread at once. After the client has disconnected they do nothing.
+/// One request and its response. A response is either one send(), or start(), any number of write(), and finish(). All
+/// functions may be called from any thread. Calls from one thread take effect in order; on the network thread they take
+/// effect immediately. They do nothing after the client has disconnected.
 class Exchange {
  public:
   Exchange() = default;
@@ -50,8 +50,8 @@ class Exchange {
   virtual void finish() = 0;
   /// Runs a task on the network thread.
   virtual void post(std::function<void()> task) = 0;
-  /// Sets the function that is called on the network thread if the client disconnects or reads too slowly before the
-  /// response is complete. Called at once if that has happened already.
+  /// Sets a function to call on the network thread if the client disconnects, or reads too slowly, before the response
+  /// is complete. If that has already happened, it is called at once.
   virtual void on_close(std::function<void()> task) = 0;
 };
 

@@ -21,14 +21,14 @@ bool equal_ignoring_case(std::string_view a, std::string_view b) {
                     [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
-/// The name in "name:port" or "[::1]:port".
+/// The host name in "name:port" or "[::1]:port".
 std::string_view host_name(std::string_view host) {
   if (host.starts_with("[")) return host.substr(0, host.find(']') + 1);
   return host.substr(0, host.find(':'));
 }
 
-/// Web pages reach an address only if the user opened that address: a DNS name that points to this machine
-/// (DNS rebinding) never gives an address in Host.
+/// Whether the Host header holds an IP address. Such requests are safe from DNS rebinding, which always sends a DNS
+/// name in Host.
 bool is_ip_address(std::string_view name) {
   if (name.starts_with("[")) return name.ends_with("]");
   return !name.empty() &&
@@ -56,7 +56,7 @@ HttpResponse error_response(int status, const std::string& message, const std::s
   const auto text_or_null = [](const std::string& text) {
     return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
   };
-  // "type" on top is what Anthropic's clients look for; OpenAI's ignore it.
+  // Anthropic's clients need the top-level "type"; OpenAI's ignore it.
   const nlohmann::ordered_json body{{"type", "error"},
                                     {"error",
                                      {{"message", message},

@@ -11,7 +11,7 @@
 
 namespace lamina::serve {
 
-/// API keys from a file: one per line; empty lines and lines that begin with # are skipped. Thread-safe.
+/// API keys from a file, one per line. Empty lines and lines that begin with # are skipped. Thread-safe.
 class ApiKeys {
  public:
   /// Reads the file. Throws Error if it cannot be read, has no key, or a key shorter than 8 characters.
@@ -30,21 +30,21 @@ class ApiKeys {
   std::vector<Digest> digests_;
 };
 
-/// Hosts and origins that the server accepts.
+/// Host names and origins that the server accepts.
 struct PolicyOptions {
   std::vector<std::string> hosts;    ///< names accepted in Host, besides localhost and IP addresses
-  std::vector<std::string> origins;  ///< origins of web pages that may call the server (CORS); "*": all
+  std::vector<std::string> origins;  ///< origins of web pages that may call the server (CORS); "*" allows all
 };
 
-/// Decides from the headers alone whether a request is served.
+/// Decides from the headers alone whether to serve a request.
 class Policy {
  public:
-  /// `keys` may be null: no key is needed. It must outlive the policy.
+  /// `keys` may be null if no key is needed; otherwise they must outlive the policy.
   Policy(PolicyOptions options, const ApiKeys* keys) : options_(std::move(options)), keys_(keys) {}
 
-  /// The response to a request that is refused or, for a CORS preflight, complete.
+  /// The response, if a request is refused or is a CORS preflight; otherwise the request must be handled.
   std::optional<HttpResponse> answer(const HttpRequest& request) const;
-  /// CORS headers of a response.
+  /// CORS headers to add to a response.
   Headers headers_for(const HttpRequest& request) const;
 
  private:
@@ -55,7 +55,7 @@ class Policy {
   const ApiKeys* keys_;
 };
 
-/// An error in OpenAI's form. Empty `param` and `code` become null.
+/// An error response in OpenAI's form. Empty `param` and `code` become null.
 HttpResponse error_response(int status, const std::string& message, const std::string& param = "",
                             const std::string& code = "");
 

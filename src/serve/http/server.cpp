@@ -40,7 +40,7 @@ struct Server::Impl {
   asio::signal_set signals{core.io};
   asio::steady_timer retry{core.io};
   int port = 0;
-  bool cut_short = false;  ///< a second signal ended requests
+  bool cut_short = false;  ///< a second signal ended running requests
 
   void listen() {
     const ServerOptions& options = core.options;
@@ -76,7 +76,7 @@ struct Server::Impl {
   void accept() {
     acceptor.async_accept([this](const boost::system::error_code& error, Tcp::socket socket) {
       if (core.draining) return;
-      if (error) {  // for example too many open files: try again when some may be free
+      if (error) {  // for example too many open files: try again later
         retry.expires_after(kAcceptRetry);
         retry.async_wait([this](const boost::system::error_code& failed) {
           if (!failed) accept();
@@ -119,7 +119,7 @@ struct Server::Impl {
     if (core.hooks.on_drain) core.hooks.on_drain();
     boost::system::error_code ignored;
     acceptor.close(ignored);
-    const auto connections = core.connections;  // drain() removes idle ones
+    const auto connections = core.connections;  // a copy, because drain() removes idle connections from the set
     for (const auto& connection : connections) connection->drain();
     if (core.connections.empty()) core.io.stop();
   }

@@ -11,26 +11,26 @@
 namespace lamina::serve {
 
 struct ServerOptions {
-  std::string host = "127.0.0.1";  ///< an address or a name that resolves to one
+  std::string host = "127.0.0.1";  ///< an IP address, or a name that resolves to one
   int port = 8080;                 ///< 0: any free port
-  std::string certificate, key;    ///< PEM files; both or none: without them the server speaks plain HTTP
+  std::string certificate, key;    ///< PEM files for TLS; give both or none (plain HTTP)
   int64_t max_connections = 4096;
   int64_t max_header_bytes = int64_t{16} << 10;
   int64_t max_body_bytes = int64_t{32} << 20;
-  int64_t max_unsent_bytes = int64_t{4} << 20;  ///< of a streamed response; beyond it the client is cut off
-  double header_seconds = 10;                   ///< to send the headers, from their first byte
-  double body_seconds = 60;                     ///< to send the body
-  double idle_seconds = 75;                     ///< between two requests of a connection
-  double write_seconds = 30;                    ///< without progress of a write; then the client is cut off
-  double ping_seconds = 10;                     ///< a comment is sent in an event stream after this long without data
+  int64_t max_unsent_bytes = int64_t{4} << 20;  ///< unsent bytes of a stream; above, the client is disconnected
+  double header_seconds = 10;                   ///< time limit for receiving the headers, from their first byte
+  double body_seconds = 60;                     ///< time limit for receiving the body
+  double idle_seconds = 75;                     ///< time limit between two requests of a connection
+  double write_seconds = 30;                    ///< time limit without write progress; then the client is disconnected
+  double ping_seconds = 10;                     ///< an event stream without data for this long gets a comment line
 };
 
-/// A line of the access log.
+/// One line of the access log.
 struct AccessRecord {
   std::string id, peer, method, path;
   int status = 0;         ///< 0: the client disconnected before the response
-  int64_t bytes = 0;      ///< of the response's body
-  double seconds = 0;     ///< from the headers' arrival to the end of the response
+  int64_t bytes = 0;      ///< size of the response body
+  double seconds = 0;     ///< from the arrival of the headers to the end of the response
   bool complete = false;  ///< whether the whole response was sent
 };
 
@@ -41,8 +41,8 @@ struct ServerHooks {
   std::function<void(const std::string&)> on_problem;  ///< messages for the operator
 };
 
-/// An asynchronous HTTP/1.1 server with one network thread: the one that calls run(). Keeps connections alive, streams
-/// chunked responses with bounded queues, and notices a disconnect while a response is computed.
+/// An asynchronous HTTP/1.1 server. Its only network thread is the one that calls run(). Keeps connections alive,
+/// streams chunked responses with bounded queues, and notices a disconnect while a response is computed.
 class Server {
  public:
   /// Listens at once. Throws Error if the address is in use or the certificate cannot be read. `policy` must outlive
@@ -53,12 +53,12 @@ class Server {
   int port() const;
   /// http://127.0.0.1:8080
   std::string address() const;
-  /// Serves until SIGTERM or SIGINT and until the requests in progress are answered. A second signal ends them. Returns
-  /// whether all requests were answered.
+  /// Serves until SIGTERM or SIGINT, then answers the running requests. A second signal ends them. Returns whether all
+  /// requests were answered.
   bool run();
-  /// As SIGTERM. Thread-safe.
+  /// Same as SIGTERM. Thread-safe.
   void drain();
-  /// As a second SIGTERM. Thread-safe.
+  /// Same as a second SIGTERM. Thread-safe.
   void stop();
 
  private:

@@ -21,7 +21,7 @@ std::string_view page_asset(std::string_view name) {
   return {};
 }
 
-/// A source of a Content-Security-Policy: an inline script or style with this text.
+/// A Content-Security-Policy source that allows an inline script or style with exactly this text: its SHA-256 hash.
 std::string hash_source(std::string_view text) {
   std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
   ::SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());

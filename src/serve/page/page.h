@@ -17,11 +17,12 @@ struct PageAsset {
 std::span<const PageAsset> page_assets();
 
 /// `GET /`: one HTML file that uses the API. Without chat.js it is a plain form. Its Content-Security-Policy allows
-/// only the script and style in it, and requests to this server.
+/// only its own script and style, and requests to this server.
 HttpResponse page_response();
 /// `GET /favicon.ico`: an SVG image.
 HttpResponse icon_response();
-/// True for paths that hold nothing but these two files; a browser has to load them before it can ask for an API key.
+/// Whether the path is the page or its icon. These need no API key: a browser must load them before it can ask for a
+/// key.
 bool is_page_path(std::string_view path);
 
 }  // namespace lamina::serve

@@ -93,7 +93,8 @@ void move(const Device& device, const Plan& plan, const void* source, void* targ
   check_launch("copy");
 }
 
-/// The plan in units of 16 bytes; count 0 unless rows are contiguous in both tensors and everything is 16-byte aligned.
+/// The plan in units of 16 bytes. count is 0 unless rows are contiguous in both tensors and everything is 16-byte
+/// aligned.
 Plan in_packs(Plan plan, const void* source, const void* target, int64_t per_pack) {
   const int last = plan.rank - 1;
   const auto whole = [&](int64_t value) { return value % per_pack == 0; };
@@ -150,7 +151,7 @@ __global__ void convert_dense(int64_t packs, const From* source, To* target) {
   }
 }
 
-/// A value of any dtype: integers exactly, floating values as double.
+/// A value of any dtype: an integer as int64, a floating-point value as double.
 struct Number {
   int64_t whole;
   double real;
@@ -203,7 +204,7 @@ __global__ void convert_any(Plan plan, const void* source, DType from, void* tar
 
 bool converts_in_packs(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
 
-/// Contiguous, 16-byte aligned, and of dtypes that kernels convert eight at a time.
+/// Whether both tensors are contiguous, 16-byte aligned, and of dtypes that the kernels convert eight at a time.
 bool converts_in_packs_of_8(const Plan& plan, const Tensor& source, const Tensor& target) {
   const auto fits = [](const Tensor& tensor) {
     return converts_in_packs(tensor.dtype()) && reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0;
@@ -254,7 +255,7 @@ __global__ void accumulate_any(Plan plan, const void* source, DType from, void* 
     const Places at = places<int64_t>(plan, i);
     const double term = read(source, from, at.source).real;
     const double sum = read(target, to, at.target).real;
-    // Round once, in the type of the arithmetic, as the CPU does.
+    // Round once, in the type of the arithmetic, like the CPU.
     const double added =
         to == DType::f64 ? sum + term : static_cast<double>(static_cast<float>(sum) + static_cast<float>(term));
     write(target, to, at.target, {0, added, false});
@@ -313,12 +314,12 @@ void fill(Tensor& target, double value) {
 
 void copy_from_host(const void* source, const Tensor& target) {
   if (target.numel() == 0) return;
-  // cudaMemcpyAsync from pageable memory returns once the bytes are staged. A captured graph would read the host memory
-  // at every replay, so it gets its own copy.
+  // cudaMemcpyAsync from pageable memory returns when the bytes are staged, so the caller may reuse the memory. A
+  // captured graph would read the host memory at every replay, so it gets a copy of its own.
   const auto bytes = static_cast<size_t>(target.nbytes());
   source = captured_copy(target.device(), source, bytes);
-  // Up to 64 KiB are staged at once. For more the call waits until all earlier work of the CUDA stream is done, so the
-  // inputs of a step are copied in pieces.
+  // Up to 64 KiB are staged at once. A larger copy waits for all earlier work of the CUDA stream, so the inputs of a
+  // step are copied in pieces.
   constexpr size_t kStaged = size_t{64} << 10;
   constexpr size_t kMostInPieces = 16 * kStaged;
   const size_t piece = bytes <= kMostInPieces ? kStaged : bytes;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Shared by kernels: device element types, 16-byte packs, warp and block reductions, overlapping launches.
+// Common to all kernels: device element types, 16-byte packs, warp and block reductions, dependent launches.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -28,13 +28,13 @@ struct DeviceTypeOf<f16> {
 template <class T>
 using DeviceType = typename DeviceTypeOf<T>::type;
 
-/// First element of a tensor of T as a device pointer; null for an undefined tensor.
+/// Device pointer to the first element of a tensor of type T; null for an undefined tensor.
 template <class T>
 DeviceType<T>* device_data(const Tensor& tensor) {
   return tensor.defined() ? reinterpret_cast<DeviceType<T>*>(tensor.data<T>()) : nullptr;
 }
 
-/// Calls fn(TypeTag<T>{}) for f32, bf16 and f16; f64 is supported on the CPU only.
+/// Calls fn(TypeTag<T>{}) for f32, bf16 and f16. Other dtypes are an Error: f64 works only on the CPU.
 template <class F>
 void visit_floating(const char* op, DType dtype, F&& fn) {
   switch (dtype) {
@@ -94,14 +94,14 @@ __device__ inline float max_nan(float a, float b) {
   return y;
 }
 
-/// The elements of one 16-byte access.
+/// The elements of one 16-byte memory access.
 template <class T>
 struct alignas(16) Pack {
   static constexpr int kSize = 16 / sizeof(T);
   T values[kSize];
 };
 
-/// kWidth elements of one access; kWidth is a power of two and the size at most 16 bytes.
+/// kWidth elements of one memory access. kWidth is a power of two and the size at most 16 bytes.
 template <class T, int kWidth>
 struct alignas(sizeof(T) * kWidth) Vec {
   T values[kWidth];
@@ -111,7 +111,7 @@ template <class T>
 __device__ inline Pack<T> load_pack(const T* from) {
   return *reinterpret_cast<const Pack<T>*>(from);
 }
-/// Stores a pack or stretch in one access; a plain assignment may be split into single elements.
+/// Stores a Pack or Vec with an assignment of the whole. The compiler may still split it (see vector_access.cuh).
 template <class P>
 __device__ inline void store_vector_plain(void* to, const P& values) {
   using Word = std::conditional_t<
@@ -127,13 +127,13 @@ __device__ inline void store_pack(T* to, const Pack<T>& pack) {
   store_vector_plain(to, pack);
 }
 
-/// Whether rows of `width` elements starting at `pointer` can be read in packs.
+/// Whether rows of `width` elements that start at `pointer` can be read in packs.
 template <class T>
 bool is_pack_aligned(const T* pointer, int64_t width) {
   return width % Pack<T>::kSize == 0 && reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
 }
 
-/// Sum over the warp, in every lane.
+/// Sum over the warp; every lane gets it.
 __device__ inline float warp_sum(float value) {
   for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
   return value;
@@ -143,8 +143,8 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-/// Sum over the block, in every thread. The block has whole warps, at most 1024 threads; `scratch` holds 32 floats and
-/// may be reused at once for the next call.
+/// Sum over the block; every thread gets it. The block has whole warps and at most 1024 threads. `scratch` holds 32
+/// floats; the next call may reuse it at once.
 __device__ inline float block_sum(float value, float* scratch) {
   value = warp_sum(value);
   const int warp = threadIdx.x / kWarp;
@@ -166,14 +166,14 @@ __device__ inline float block_max(float value, float* scratch) {
   return value;
 }
 
-/// Maximum number of blocks for which a launch may overlap with its predecessor. In larger grids only the first blocks
-/// could overlap, but all would pay for the wait.
+/// Largest grid for which a launch may overlap with the previous kernel. In a larger grid only the first blocks could
+/// overlap, but all blocks would pay for the wait.
 constexpr int64_t kMaxDependentLaunchBlocks = 1024;
 
-/// Programmatic dependent launch of a kernel that begins with grid_dependency_wait(): its blocks are scheduled while
-/// the previous kernel still runs, which hides launch latency in a chain of short kernels. Such launches may follow
-/// each other in any number, also in a captured graph, and may be mixed with ordinary launches. `cluster` adjacent
-/// blocks form a thread block cluster (compute capability 9.0 or above).
+/// Programmatic dependent launch of a kernel that begins with grid_dependency_wait(). Its blocks are scheduled while
+/// the previous kernel still runs, which hides launch latency in a chain of short kernels. Any number of such launches
+/// may follow each other, also in a captured graph and mixed with ordinary launches. `cluster` adjacent blocks form a
+/// thread block cluster (compute capability 9.0 or above).
 template <class... Params, class... Args>
 void launch_dependent_clusters(void (*kernel)(Params...), int cluster, dim3 grid, dim3 block, size_t shared,
                                const Device& device, Args&&... args) {
@@ -203,9 +203,9 @@ void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, size_t s
   launch_dependent_clusters(kernel, 1, grid, block, shared, device, std::forward<Args>(args)...);
 }
 
-/// Waits until all earlier work of the CUDA stream is complete and visible; every thread calls it before accessing
-/// memory. Only then may the next kernel's blocks start, so at most two kernels overlap, and waiting for one is waiting
-/// for all.
+/// Waits until all earlier work of the CUDA stream is complete and visible. Every thread must call it before accessing
+/// memory. The next kernel's blocks may start only after this call, so at most two kernels overlap, and waiting for the
+/// previous kernel means waiting for all earlier ones.
 __device__ inline void grid_dependency_wait() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if (int64_t{gridDim.x} * gridDim.y * gridDim.z > kMaxDependentLaunchBlocks) return;
@@ -214,8 +214,8 @@ __device__ inline void grid_dependency_wait() {
 #endif
 }
 
-/// Prefetches 32 bytes into L2. This is the only memory access allowed before grid_dependency_wait(), even if the
-/// previous kernel writes there.
+/// Prefetches 32 bytes into L2. Allowed before grid_dependency_wait(), as the only memory access, even if the previous
+/// kernel writes there.
 __device__ inline void prefetch_l2(const void* from) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
 }

@@ -16,8 +16,8 @@ __device__ inline uint64_t evict_normal_policy() {
   return policy;
 }
 
-/// Loads 16 bytes, or zeros if not `there`, with one predicated instruction, so that no branch separates two loads. It
-/// is volatile, so that loads are issued in program order. Data read `once` bypasses L1.
+/// Loads 16 bytes, or returns zeros if `there` is false, with one predicated instruction, so that no branch separates
+/// two loads. It is volatile, so that loads are issued in program order. The evict_first variants bypass L1.
 #define LAMINA_LOAD_WORDS(instruction, ...)                                                         \
   asm volatile(                                                                                     \
       "{ .reg .pred there; setp.ne.b32 there, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; " \

@@ -1,6 +1,6 @@
 #pragma once
 
-// Tensor core product (mma.sync) of two small matrices of a 16-bit type.
+// Tensor core product (mma.sync) of two small matrices of a 16-bit type, for one warp.
 
 #include "lamina/tensor/cuda/kernel.cuh"
 

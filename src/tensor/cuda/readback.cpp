@@ -10,8 +10,8 @@ namespace lamina {
 struct Readback::State {
   Device device;
   int64_t count = 0;
-  Tensor turn;                ///< [1], number of writes so far
-  int64_t* values = nullptr;  ///< [kMaxPending, count] in pinned host memory that the device writes
+  Tensor turn;                ///< [1]: number of writes so far
+  int64_t* values = nullptr;  ///< [kMaxPending, count]: pinned host memory that the device writes
   std::array<cudaEvent_t, kMaxPending> arrived = {};
   size_t marked = 0;
   size_t waited = 0;

@@ -10,10 +10,10 @@ namespace lamina {
 namespace cuda {
 namespace {
 
-/// Host memory read by the copies of a captured graph.
+/// Host memory that the copies in a captured graph read. Kept alive by the graph.
 using Constants = std::vector<std::shared_ptr<void>>;
 
-/// State of a device's capture in progress.
+/// State of the capture in progress on a device.
 struct CaptureState {
   explicit CaptureState(int /*index*/) {}
   Constants* constants = nullptr;
@@ -25,7 +25,7 @@ const void* captured_copy(const Device& device, const void* bytes, size_t count)
   Constants* constants = attached<CaptureState>(device).constants;
   if (constants == nullptr) return bytes;
   void* copy = nullptr;
-  LAMINA_CUDA(cudaMallocHost(&copy, count), "recording");
+  LAMINA_CUDA(cudaMallocHost(&copy, count), "CUDA graph capture");
   constants->emplace_back(copy, [](void* memory) { cudaFreeHost(memory); });
   std::memcpy(copy, bytes, count);
   return copy;
@@ -44,7 +44,7 @@ struct Replay::State {
 
 namespace {
 
-/// While it lives (and `on`), libraries choose their kernels by timing them.
+/// For its lifetime (if `on`), libraries choose their kernels by timing them.
 class Autotune {
  public:
   Autotune(const Device& device, bool on) : device_(device) { cuda::set_autotune(device_, on); }
@@ -56,13 +56,13 @@ class Autotune {
   Device device_;
 };
 
-/// Captures until it is destroyed, also if the work throws.
+/// Captures a CUDA graph until it is destroyed, even if the work throws.
 class GraphCapture {
  public:
   GraphCapture(const Device& device, cuda::Constants& constants)
       : device_(device), pool_(cuda::begin_pool(device.allocator())) {
     cuda::attached<cuda::CaptureState>(device).constants = &constants;
-    LAMINA_CUDA(cudaStreamBeginCapture(cuda::stream_of(device), cudaStreamCaptureModeRelaxed), "recording");
+    LAMINA_CUDA(cudaStreamBeginCapture(cuda::stream_of(device), cudaStreamCaptureModeRelaxed), "CUDA graph capture");
   }
   GraphCapture(const GraphCapture&) = delete;
   GraphCapture& operator=(const GraphCapture&) = delete;
@@ -91,14 +91,14 @@ class GraphCapture {
 }  // namespace
 
 void Replay::record(State& state) {
-  state.device.allocator().trim();  // release memory of the warm-up runs, so that the graph's pool can use it
+  state.device.allocator().trim();  // release the warm-up runs' memory, so that the graph's pool can use it
   GraphCapture recording(state.device, state.constants);
   state.pool = recording.pool();
   state.work();
   cudaGraph_t graph = recording.end();
   const cudaError_t status = cudaGraphInstantiate(&state.graph, graph, 0);
   cudaGraphDestroy(graph);
-  LAMINA_CUDA(status, "recording");
+  LAMINA_CUDA(status, "CUDA graph capture");
 }
 
 bool Replay::possible(const Device& device) { return device.kind() == DeviceKind::cuda; }

@@ -26,7 +26,7 @@ class GraphMemoryPool {
 
 namespace {
 
-/// Makes a device current for a scope: CUDA allocations, streams and library handles belong to the current device.
+/// Makes a device current within a scope. CUDA allocations, streams and library handles belong to the current device.
 class Current {
  public:
   explicit Current(int index) {
@@ -43,7 +43,7 @@ class Current {
 
 }  // namespace
 
-/// Blocks are reused in the order of the single CUDA stream that uses them. Blocks of a pool are recognized by address.
+/// Blocks are reused in the order of the only CUDA stream that uses them. Blocks of a pool are recognized by address.
 class CachingCuda final : public CachingAllocator {
  public:
   explicit CachingCuda(int index) : index_(index) {}
@@ -151,7 +151,7 @@ const char* advice(Fault fault) {
 
 class CudaStream final : public Stream {
  public:
-  /// Makes the device current for this thread and leaves it so, for later kernel launches.
+  /// Makes the device current for this thread, and leaves it current for later kernel launches.
   explicit CudaStream(int device) : index(device) {
     LAMINA_CUDA(cudaSetDevice(index), "device");
     LAMINA_CUDA(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking), "stream");

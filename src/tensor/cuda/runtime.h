@@ -8,14 +8,14 @@
 
 #include "lamina/tensor/tensor.h"
 
-/// Throws Error naming `what` (an operator or a step of the runtime) if a CUDA call fails.
+/// Throws an Error if a CUDA call fails. `what` names the operator or the step of the runtime.
 #define LAMINA_CUDA(call, what) ::lamina::cuda::check((call), #call, what)
 
 namespace lamina::cuda {
 
 void check(cudaError_t status, const char* call, const char* what);
 
-/// The CUDA stream of a device; all its kernels run there in order. Freed memory is reused in stream order, so reuse
+/// The CUDA stream of a device. All its kernels run there in order. Freed memory is reused in stream order, so reuse
 /// needs no synchronization.
 cudaStream_t stream_of(const Device& device);
 
@@ -25,12 +25,12 @@ int sm_count(const Device& device);
 /// Whether programmatic dependent launch is supported (kernel.cuh, launch_dependent).
 bool has_dependent_launch(const Device& device);
 
-/// Call right after a kernel launch. Throws, with the operator's name, if the launch failed or an earlier kernel's
-/// error has surfaced. CUDA_LAUNCH_BLOCKING=1 makes kernels synchronous, so that the name is right.
+/// Call this right after a kernel launch. Throws, with the operator's name, if the launch failed or an earlier kernel's
+/// error has surfaced. With CUDA_LAUNCH_BLOCKING=1 kernels are synchronous, so the name is certainly right.
 void check_launch(const char* op);
 
-/// Invalid values that a kernel found. The kernel continues with something harmless (zeros, say) and the next
-/// synchronization throws. Values are thus validated without reading them back to the host.
+/// Invalid input that a kernel found. The kernel continues with a harmless value (for example zeros), and the next
+/// synchronization throws. This validates values without reading them back to the host.
 enum class Fault : int {
   none,
   token_id,        ///< embedding: an id outside the table
@@ -43,32 +43,32 @@ enum class Fault : int {
   not_finite,      ///< muon: a gradient or momentum that is not finite
   logit            ///< sampling: a NaN logit
 };
-/// Pinned host memory that kernels can write.
+/// A record in pinned host memory, which kernels can write.
 struct FaultSlot {
   int fault = 0;  ///< Fault, the first one reported
   long long value = 0;
 };
 FaultSlot* fault_slot(const Device& device);
-/// Throws if a kernel that has finished reported a fault.
+/// Throws if a finished kernel reported a fault.
 void check_faults(const Device& device);
 
-/// Device counter added to the stream number of a random key: 0, except in CUDA graph replays, where it makes each
-/// replay draw new numbers.
+/// Device counter that is added to the stream number of a random key. It is 0 except in CUDA graph replays, where it
+/// makes each replay draw new numbers.
 const unsigned long long* random_offset(const Device& device);
 void set_random_offset(const Device& device, uint64_t offset);
 
-/// Whether libraries choose kernels by timing them. True in the last warm-up run before CUDA graph capture, unless the
-/// device is deterministic.
+/// Whether libraries may choose kernels by timing them. True in the last warm-up run before CUDA graph capture, unless
+/// the device is deterministic.
 bool autotunes(const Device& device);
 void set_autotune(const Device& device, bool on);
 
-/// `bytes` itself, or during graph capture a copy that lives as long as the graph.
+/// Returns `bytes` itself or, during graph capture, a copy that lives as long as the graph.
 const void* captured_copy(const Device& device, const void* bytes, size_t count);
 
-/// Grid size: enough blocks of `threads` for `count` items, within the limit of a grid's x dimension.
+/// Grid size: enough blocks of `threads` threads for `count` items, limited to the maximum of a grid's x dimension.
 int blocks_for(int64_t count, int threads);
 
-/// A T owned by the device, created from its index on first use: library handles, plan caches.
+/// A T that the device owns, created from the device's index on first use. For library handles and plan caches.
 template <class T>
 T& attached(const Device& device) {
   return *static_cast<T*>(attached_object(device, typeid(T), [](int index) { return std::make_shared<T>(index); }));

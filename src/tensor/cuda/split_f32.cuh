@@ -1,6 +1,6 @@
 #pragma once
 
-// An f32 number as the sum of three 16-bit ones, so that tensor cores multiply it with 16-bit numbers at f32 precision.
+// Splits an f32 number into a sum of three 16-bit numbers, so that 16-bit tensor core products reach f32 precision.
 
 #include "lamina/tensor/cuda/kernel.cuh"
 
@@ -8,7 +8,7 @@ namespace lamina::cuda {
 
 constexpr int kThirds = 3;
 
-/// Three parts that sum to x with a relative error below 2^-24.
+/// The three parts of x. Their sum differs from x by a relative error below 2^-24.
 template <class T>
 struct SplitF32x3 {
   T parts[kThirds];
@@ -21,7 +21,7 @@ struct SplitF32x3 {
     }
   }
 };
-/// Splits two numbers; to[i] packs part i of both.
+/// Splits two numbers. to[i] packs part i of both.
 template <class T>
 __device__ inline void split_pair(float first, float second, uint32_t (&to)[kThirds]) {
   const SplitF32x3<T> a(first);

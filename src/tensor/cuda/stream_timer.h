@@ -21,7 +21,7 @@ class StreamTimer {
   StreamTimer(const StreamTimer&) = delete;
   StreamTimer& operator=(const StreamTimer&) = delete;
 
-  /// Shortest time of `rounds` runs, in seconds.
+  /// Shortest time of `rounds` runs of `work`, in seconds.
   template <class F>
   double min_seconds(int rounds, const F& work) const {
     float least = std::numeric_limits<float>::max();
@@ -36,8 +36,8 @@ class StreamTimer {
     }
     return static_cast<double>(least) * 1e-3;
   }
-  /// Shortest time per call if `calls` calls run as a captured CUDA graph. It excludes the host's launch overhead but
-  /// includes gaps between a library's kernels.
+  /// Shortest time per call if `calls` calls run as one captured CUDA graph. Excludes the launch overhead of the host,
+  /// but includes gaps between the kernels of a library.
   template <class F>
   double min_graph_seconds(int rounds, int calls, const F& work) const {
     cudaGraph_t graph = nullptr;

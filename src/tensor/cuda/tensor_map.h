@@ -1,6 +1,7 @@
 #pragma once
 
-// TMA descriptors (CUtensorMap): how cp.async.bulk.tensor finds boxes of a tensor (compute capability 9.0 and above).
+// TMA descriptors (CUtensorMap): they tell cp.async.bulk.tensor how to find boxes of a tensor (compute capability 9.0
+// and above).
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -10,19 +11,19 @@
 
 namespace lamina::cuda {
 
-/// A tensor of a 16-bit type, innermost extent first, accessed in boxes with rows of 64 elements (128 bytes) in the
-/// 128-byte swizzle that wgmma reads. Elements outside the extents are read as zero.
+/// A tensor of a 16-bit type, innermost extent first. It is accessed in boxes whose rows have 64 elements (128 bytes),
+/// in the 128-byte swizzle that wgmma reads. Elements outside the extents are read as zeros.
 template <size_t kRank>
 struct TmaTensor16 {
   const void* data;                    ///< 16-byte aligned
   std::array<int64_t, kRank> extents;  ///< the innermost is a multiple of 8
   std::array<int, kRank> box;          ///< the innermost is 64, none is above 256
   bool brain;                          ///< bf16 instead of f16
-  /// Strides in elements; the innermost is ignored (always 1). 0: contiguous.
+  /// Strides in elements. The innermost one is ignored (always 1). All 0: contiguous.
   std::array<int64_t, kRank> strides = {};
 };
 
-/// Returns false if the driver does not support TMA or rejects the map.
+/// Returns false if the driver does not support TMA or rejects the descriptor.
 template <size_t kRank>
 bool encode_tensor_map(CUtensorMap& map, const TmaTensor16<kRank>& boxes) {
   using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
@@ -37,7 +38,7 @@ bool encode_tensor_map(CUtensorMap& map, const TmaTensor16<kRank>& boxes) {
   }();
   if (encode == nullptr) return false;
   std::array<cuuint64_t, kRank> extents{};
-  std::array<cuuint64_t, kRank> strides{};  // of the second and later extents, in bytes
+  std::array<cuuint64_t, kRank> strides{};  // of all extents but the innermost, in bytes
   std::array<cuuint32_t, kRank> box{};
   std::array<cuuint32_t, kRank> every{};
   cuuint64_t bytes = 2;

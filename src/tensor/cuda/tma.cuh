@@ -1,8 +1,8 @@
 #pragma once
 
-// TMA copies (compute capability 9.0 and above) of boxes of a tensor (tensor_map.h) to shared memory, and the mbarriers
-// that signal their completion. A phase of an mbarrier ends when all expected arrivals have happened and all announced
-// bytes have been written.
+// TMA copies of tensor boxes (tensor_map.h) to shared memory (compute capability 9.0 and above), and the mbarriers that
+// signal their completion. A phase of an mbarrier ends when all expected arrivals have happened and all announced bytes
+// have been written.
 
 #include <cuda.h>
 
@@ -10,7 +10,7 @@
 
 namespace lamina::cuda {
 
-/// Index into a ring of kSize pipeline stages, and the parity of the number of wrap-arounds (the mbarrier phase).
+/// Position in a ring of kSize pipeline stages: the stage, and the mbarrier parity, which flips at every wrap-around.
 template <int kSize>
 struct Ring {
   int index = 0;
@@ -20,26 +20,27 @@ struct Ring {
   }
 };
 
-/// `count` arrivals complete a phase. Other threads may use the barrier after fence_barrier_init() and __syncthreads().
+/// Initializes an mbarrier whose phases complete after `count` arrivals. Other threads may use it after
+/// fence_barrier_init() and __syncthreads().
 __device__ inline void barrier_init(uint32_t barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 __device__ inline void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-/// Arrives and announces `bytes` of copies.
+/// Arrives at the barrier, and announces `bytes` of copies in this phase.
 __device__ inline void barrier_expect(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 __device__ inline void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-/// Arrivals that barrier_arrive_warp() causes per warp: normally one lane arrives for all, but racecheck cannot follow
-/// that.
+/// How many arrivals barrier_arrive_warp() causes per warp. Normally one lane arrives for all; racecheck cannot follow
+/// that, so then every lane arrives.
 #ifdef LAMINA_RACECHECK
 inline constexpr int kArrivals = 32;
 #else
 inline constexpr int kArrivals = 1;
 #endif
-/// Signals that all lanes of the warp are done.
+/// Arrives at the barrier when all lanes of the warp are done.
 __device__ inline void barrier_arrive_warp(uint32_t barrier) {
   __syncwarp();
   if (kArrivals > 1 || threadIdx.x % 32 == 0) barrier_arrive(barrier);
@@ -58,13 +59,13 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
       "r"(parity)
       : "memory");
 }
-/// Copies `bytes`; size and addresses are multiples of 16 bytes.
+/// Copies `bytes` to shared memory. Size and addresses must be multiples of 16 bytes.
 __device__ inline void bulk_copy(uint32_t to, const void* from, int bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
                : "memory");
 }
-/// bulk_copy with an L2 eviction policy (l2_policy_loads.cuh).
+/// bulk_copy() with an L2 eviction policy (l2_policy_loads.cuh).
 __device__ inline void bulk_copy(uint32_t to, const void* from, int bytes, uint32_t barrier, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
@@ -72,7 +73,7 @@ __device__ inline void bulk_copy(uint32_t to, const void* from, int bytes, uint3
       "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
 }
-/// Copies the box that starts at these indices, innermost first.
+/// Copies the box that starts at the given indices, innermost index first.
 __device__ inline void tma_load(uint32_t to, const CUtensorMap& map, uint32_t barrier, int64_t column, int64_t row) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(

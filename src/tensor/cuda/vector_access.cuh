@@ -1,13 +1,13 @@
 #pragma once
 
-// The compiler may split a 16-byte access into 2- or 4-byte ones if the elements are computed or used one by one, even
-// with store_vector_plain; that is 4× slower. These helpers force one instruction.
+// Loads and stores that are one instruction. Otherwise the compiler may split a 16-byte access into 2- or 4-byte ones
+// if elements are computed or used one by one, even with store_vector_plain(); that is 4× slower.
 
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::cuda {
 
-/// Loads a pack or stretch with one instruction.
+/// Loads a Pack or Vec with one instruction.
 template <class P>
 __device__ inline P load_vector(const void* from) {
   if constexpr (sizeof(P) < 16) return *static_cast<const P*>(from);
@@ -17,8 +17,8 @@ __device__ inline P load_vector(const void* from) {
   return values;
 }
 
-/// Loads 16 bytes of global memory that stay constant while the kernel runs. The compiler may move it across stores,
-/// but not before grid_dependency_wait().
+/// Loads 16 bytes of global memory that stay constant while the kernel runs. The compiler may move this load across
+/// stores, but not before grid_dependency_wait().
 __device__ inline uint4 load_constant(const void* from) {
   uint4 word;
   asm volatile("ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -27,7 +27,7 @@ __device__ inline uint4 load_constant(const void* from) {
   return word;
 }
 
-/// Stores a pack or stretch to global memory with one instruction.
+/// Stores a Pack or Vec to global memory with one instruction.
 template <class P>
 __device__ inline void store_vector(void* to, const P& values) {
   if constexpr (sizeof(P) < 4) return store_vector_plain(to, values);

@@ -14,8 +14,8 @@ inline bool has_wgmma(const Device& device, const char* op) {
   return major == 9 && minor == 0;
 }
 
-/// Shared memory descriptor of a wgmma operand with 128-byte swizzle: rows of 128 bytes, in groups of eight. For
-/// MN-major operands, `apart` is the distance in bytes between boxes of 64; for K-major operands it is unused.
+/// Shared memory descriptor of a wgmma operand with 128-byte swizzle: rows of 128 bytes, in groups of eight. `apart` is
+/// the distance in bytes between boxes of 64 elements of an MN-major operand; K-major operands do not use it.
 __device__ inline uint64_t smem_descriptor(uint32_t address, int apart = 16) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
@@ -26,9 +26,9 @@ __device__ inline uint64_t smem_descriptor(uint32_t address, int apart = 16) {
 __device__ inline void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 /// Makes register writes visible to later wgmma operations.
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-/// Commits the products since the last call as one group.
+/// Commits all products since the last commit as one group.
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-/// Waits until all but the newest kPending groups are complete.
+/// Waits until at most the newest kPending groups are incomplete.
 template <int kPending = 0>
 __device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");

@@ -29,7 +29,7 @@ void add_empty_closure(const CharNfa& nfa, std::vector<uint32_t>& set, std::vect
   std::sort(set.begin(), set.end());
 }
 
-/// First code points of the pieces into which the edges' ends divide the code points.
+/// The first code points of the intervals into which the ends of all edges divide the code points.
 std::vector<char32_t> boundaries(const CharNfa& nfa, const std::vector<uint32_t>& set) {
   std::vector<char32_t> cuts;
   for (const uint32_t state : set) {
@@ -53,7 +53,7 @@ void append_dfa_edge(CharDfa::State& state, char32_t first, char32_t last, uint3
   }
 }
 
-/// Runs both automata at once. `b` may be in no state; with `subtracting` that accepts, otherwise it rejects.
+/// Product automaton of `a` and `b`. `b` may have no state left; that accepts if `subtracting`, and rejects otherwise.
 CharDfa dfa_product(const CharDfa& a, const CharDfa& b, bool subtracting, DfaWork& work) {
   CharDfa result;
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> ids;

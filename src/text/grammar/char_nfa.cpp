@@ -14,11 +14,11 @@ constexpr size_t kMaxCharNfaRanges = 1'000'000;
 struct AnchoredState {
   std::vector<CharNfa::Edge> edges;
   std::vector<uint32_t> empty;
-  std::vector<uint32_t> begin;  // passable only before the first character
-  std::vector<uint32_t> end;    // passable only after the last character
+  std::vector<uint32_t> begin;  // usable only before the first character
+  std::vector<uint32_t> end;    // usable only after the last character
 };
 
-/// Builds an automaton that still has anchors. A fragment runs from the state given to the state returned.
+/// Builds an automaton that still has anchors. A fragment leads from the given state to the returned state.
 class Thompson {
  public:
   explicit Thompson(const std::string& name) : name_(name) {}
@@ -93,8 +93,8 @@ class Thompson {
   size_t ranges_ = 0;
 };
 
-/// Copies the automaton for each of four situations (a character was read; the end was asserted) and keeps what can be
-/// reached, so that anchors become ordinary empty transitions.
+/// Removes anchors: copies the automaton for each of four situations (a character was read or not; the end was asserted
+/// or not) and keeps the reachable states. Anchors then become ordinary empty transitions.
 CharNfa resolve_anchors(const std::vector<AnchoredState>& anchored, uint32_t final) {
   constexpr uint32_t kRead = 1;
   constexpr uint32_t kEnded = 2;

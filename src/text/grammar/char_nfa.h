@@ -20,20 +20,21 @@ struct CharNfa {
   };
   struct State {
     std::vector<Edge> edges;
-    std::vector<uint32_t> empty;  ///< transitions that consume nothing
+    std::vector<uint32_t> empty;  ///< targets of transitions that consume nothing
     bool accepts = false;
   };
   std::vector<State> states;
 };
 
-/// Whole-text or substring semantics.
+/// Whether an expression must match the whole text, or a part of it.
 enum class Matching { whole, search };
 
-/// Thompson's construction; counted repetitions are expanded. Anchors are resolved, so that the automaton needs no
-/// assertions. An expression of more than kMaxCharNfaStates states is an Error. `name` names the source.
+/// Thompson's construction. Counted repetitions are expanded and anchors are resolved, so the automaton needs no
+/// assertions. An expression with more than kMaxCharNfaStates states is an Error. `name` is the source's name in
+/// messages.
 CharNfa regex_nfa(const RegexNode& regex, Matching matching, const std::string& name);
 
-/// regex_nfa of a parsed pattern.
+/// regex_nfa() of a pattern.
 CharNfa pattern_nfa(std::string_view pattern, Matching matching, const std::string& name);
 
 }  // namespace lamina::text::grammar

@@ -76,7 +76,7 @@ std::optional<CodeSet> unicode_category(std::string_view name) {
       first = value;
       current = next;
     }
-    sets.erase("Cs");  // surrogates: not characters
+    sets.erase("Cs");  // surrogates are not characters
     return sets;
   }();
   const auto found = kCategories.find(name);
@@ -85,7 +85,7 @@ std::optional<CodeSet> unicode_category(std::string_view name) {
 }
 
 void append_utf8_sequences(char32_t first, char32_t last, std::vector<Utf8Sequence>& sequences) {
-  // Split where the encoded length changes.
+  // Split the range where the encoded length changes.
   for (const char32_t limit : {char32_t{0x7F}, char32_t{0x7FF}, char32_t{0xFFFF}}) {
     if (first <= limit && last > limit) {
       append_utf8_sequences(first, limit, sequences);
@@ -93,7 +93,7 @@ void append_utf8_sequences(char32_t first, char32_t last, std::vector<Utf8Sequen
       return;
     }
   }
-  // Split until the lower bits of a range are either equal at both ends or complete (00…0 to 11…1).
+  // Split until the lower bits of a range are either equal at both ends, or complete (00…0 to 11…1).
   for (int bits = 6; bits <= 18 && last > 0x7F; bits += 6) {
     const char32_t low = (char32_t{1} << bits) - 1;
     if ((first & ~low) == (last & ~low)) break;

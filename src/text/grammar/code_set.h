@@ -15,7 +15,7 @@ inline constexpr char32_t kLastCodePoint = 0x10FFFF;
 /// A set of Unicode scalar values (no surrogates), as sorted, disjoint, non-adjacent ranges.
 class CodeSet {
  public:
-  using Range = std::pair<char32_t, char32_t>;  // both ends included
+  using Range = std::pair<char32_t, char32_t>;  // both ends are included
 
   CodeSet() = default;
   CodeSet(char32_t first, char32_t last) { add(first, last); }
@@ -36,15 +36,15 @@ class CodeSet {
   std::vector<Range> ranges_;
 };
 
-/// The code points of a Unicode general category ("L", "Lu", "Nd", …); nullopt if there is no such category.
+/// The code points of a Unicode general category ("L", "Lu", "Nd", …). Empty if there is no such category.
 std::optional<CodeSet> unicode_category(std::string_view name);
 
-/// One to four byte ranges: every sequence with one byte of each is the UTF-8 form of a code point.
+/// One to four byte ranges. Every sequence with one byte from each range is the UTF-8 form of a code point.
 struct Utf8Sequence {
   std::array<std::pair<uint8_t, uint8_t>, 4> bytes{};
   int length = 0;
 };
-/// Appends the sequences that cover the code points `first` … `last` (no surrogates between them).
+/// Appends sequences that cover the code points `first` … `last`, which must not include surrogates.
 void append_utf8_sequences(char32_t first, char32_t last, std::vector<Utf8Sequence>& sequences);
 
 }  // namespace lamina::text::grammar

@@ -51,7 +51,7 @@ class GbnfParser {
     return true;
   }
 
-  /// Skips blanks and comments, and with `lines` also line breaks.
+  /// Skips blanks and comments; with `lines` also line breaks.
   void skip_space(bool lines) {
     while (!done()) {
       const char c = peek();
@@ -99,7 +99,7 @@ class GbnfParser {
     skip_space(true);
   }
 
-  /// True if another rule begins here: a name and "::=".
+  /// Whether another rule begins here, with a name and "::=".
   bool at_rule_start() const {
     size_t at = at_;
     while (at < text_.size() && is_name(text_[at])) ++at;
@@ -108,7 +108,7 @@ class GbnfParser {
     return text_.substr(at).starts_with("::=");
   }
 
-  /// Skips what may stand between two elements of a rule; a line break only if the rule goes on after it.
+  /// Skips space between two elements of a rule. Skips a line break only if the rule continues after it.
   void skip_inside(int depth) {
     skip_space(depth > 0);
     if (depth > 0 || (peek() != '\n' && peek() != '\r')) return;

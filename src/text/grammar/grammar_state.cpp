@@ -21,7 +21,7 @@ struct TokenGrammar::Data {
   Grammar grammar;
   std::shared_ptr<const VocabularyIndex> vocabulary;
   const size_t program_bytes = grammar.program()->bytes();
-  std::mutex mutex;  // guards the rest, and the stacks of every state
+  std::mutex mutex;  // guards all members below, and the stacks of every state
   LazyDfa dfa;
   grammar::TokenMasks masks;
 };
@@ -130,7 +130,7 @@ std::vector<TokenId> GrammarState::forced_tokens(const Tokenizer& tokenizer) con
   try {
     tokens = tokenizer.encode(forced);
   } catch (const Error&) {
-    return {};  // a character that the vocabulary lacks
+    return {};  // the vocabulary lacks a needed character
   }
   size_t end = 0;
   for (const TokenId id : tokens) {
@@ -138,7 +138,7 @@ std::vector<TokenId> GrammarState::forced_tokens(const Tokenizer& tokenizer) con
     if (bytes.empty() || !std::string_view(forced).substr(end).starts_with(bytes)) return {};
     end += bytes.size();
   }
-  // The first place from which a token can reach beyond the forced bytes.
+  // Find the first position from which a token could reach beyond the forced bytes.
   GrammarState after = *this;
   if (end != forced.size() || !after.accept_bytes(forced)) return {};
   size_t safe = forced.size();

@@ -11,8 +11,8 @@
 
 namespace lamina::text {
 
-/// A grammar bound to a vocabulary. Computes token masks and keeps them: make one per grammar and share it between
-/// requests. Threads may use it at the same time; calls are serialized.
+/// A grammar bound to a vocabulary. Computes token masks and caches them, so create one per grammar and share it
+/// between requests. Threads may use it at the same time; calls are serialized.
 class TokenGrammar {
  public:
   /// Binds `grammar` to the tokens of `vocabulary`.
@@ -23,9 +23,9 @@ class TokenGrammar {
 
   const VocabularyIndex& vocabulary() const;  ///< the tokens
   /// Computes the masks that will probably be needed, so that the first tokens do not wait for them. `work` bounds the
-  /// effort; the default takes some 10 ms.
+  /// effort; the default takes about 10 ms.
   void prepare(uint64_t work = 2'000'000);
-  /// Approximate memory. Grows while the grammar is used.
+  /// Approximate memory in bytes. Grows while the grammar is used.
   size_t bytes() const;
 
  private:
@@ -34,36 +34,36 @@ class TokenGrammar {
   std::unique_ptr<Data> data_;
 };
 
-/// A position in a text that a grammar constrains: which tokens may come next. Cheap to copy: a copy is how a caller
-/// rolls back or tries a continuation.
+/// A position in a text that a grammar constrains: determines which tokens may come next. Cheap to copy, which is how a
+/// caller rolls back or tries a continuation.
 class GrammarState {
  public:
   /// The start of a text.
   explicit GrammarState(std::shared_ptr<TokenGrammar> grammar);
 
   /// Fills vocabulary().words() words: bit id % 32 of word id / 32 is 1 if the token may come next. End tokens are
-  /// allowed exactly if can_end(). No bit is set if no token fits (a vocabulary that lacks a needed byte, or after the
-  /// end).
+  /// allowed if and only if can_end(). No bit is set if no token fits: the vocabulary lacks a needed byte, or the text
+  /// has ended.
   void mask(std::span<uint32_t> words) const;
   /// Whether the token may come next.
   bool allows(TokenId token) const;
-  /// Advances by a token. Returns false, without a change, if it is not allowed.
+  /// Advances by a token. Returns false, and changes nothing, if it is not allowed.
   bool accept(TokenId token);
-  /// Advances by bytes. Returns false, without a change, if they are not allowed.
+  /// Advances by bytes. Returns false, and changes nothing, if they are not allowed.
   bool accept_bytes(std::string_view bytes);
   /// Whether the text so far is complete.
   bool can_end() const { return can_end_; }
   /// Whether an end token was accepted.
   bool ended() const { return ended_; }
 
-  /// The bytes that are the only possible continuation, up to `limit`.
+  /// The bytes of the only possible continuation, at most `limit` of them. Empty if there is a choice.
   std::string forced_bytes(size_t limit = 1024) const;
-  /// Tokens of the forced bytes, as the tokenizer would encode them: they can be appended without a step of the model.
-  /// Leaves out the last ones if a token of the free text after the forced bytes could reach back into them. Empty if
-  /// nothing is forced, or if the tokenizer encodes the bytes as other bytes (for example with a space before them).
+  /// The forced bytes as tokens, encoded as the tokenizer would, which can be appended without running the model. The
+  /// last tokens are left out if a token of the free text after them could reach back into the forced bytes. Empty if
+  /// nothing is forced, or if the tokenizer changes the bytes (for example, puts a space before them).
   std::vector<TokenId> forced_tokens(const Tokenizer& tokenizer) const;
 
-  const TokenGrammar& grammar() const { return *grammar_; }  ///< shared by the copies
+  const TokenGrammar& grammar() const { return *grammar_; }  ///< shared by copies of this state
 
  private:
   struct Stacks;
@@ -74,7 +74,7 @@ class GrammarState {
   bool advance(std::string_view bytes);
 
   std::shared_ptr<TokenGrammar> grammar_;
-  std::shared_ptr<Stacks> stacks_;  // shared by the copies; only grows
+  std::shared_ptr<Stacks> stacks_;  // shared by copies of this state; only grows
   std::vector<Position> positions_;
   bool can_end_ = false;
   bool ended_ = false;

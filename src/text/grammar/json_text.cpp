@@ -8,7 +8,7 @@
 namespace lamina::text::grammar {
 namespace {
 
-constexpr uint32_t kMaxIndent = 24;  // white space after a line break
+constexpr uint32_t kMaxIndent = 24;  // maximum white space after a line break
 
 }  // namespace
 
@@ -127,7 +127,7 @@ ExprId JsonText::object(std::vector<ListItem> members) {
 ExprId JsonText::array(const std::vector<ExprId>& prefix, ExprId rest, uint32_t min, uint32_t max) {
   const auto n = static_cast<uint32_t>(prefix.size());
   const auto less = [](uint32_t a, uint32_t b) { return a == kUnbounded ? kUnbounded : (a > b ? a - b : 0); };
-  const auto counted_rest = [&](uint32_t before) {  // the elements after the first `before`
+  const auto counted_rest = [&](uint32_t before) {  // the elements after the first `before` ones
     return rules_.repeat(rules_.sequence({separator(), rest}), less(min, before), less(max, before));
   };
   ExprId elements = 0;

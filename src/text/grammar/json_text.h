@@ -12,7 +12,7 @@ namespace lamina::text::grammar {
 
 using Json = nlohmann::ordered_json;
 
-/// The parts of JSON's syntax, as expressions of one grammar. Rules that are used often are made once.
+/// The elements of JSON's syntax, as expressions of a grammar. Rules that are used often are created only once.
 class JsonText {
  public:
   JsonText(Rules& rules, const JsonOptions& options) : rules_(rules), options_(options) {}
@@ -26,15 +26,16 @@ class JsonText {
   ExprId any_integer();
   ExprId boolean();
   ExprId string_of_length(uint64_t min, uint64_t max);
-  /// A string whose content an automaton over characters accepts.
+  /// A string whose content is accepted by an automaton over characters.
   ExprId string_of(CharNfa content);
-  /// `key`: the expression of the key, with its quotes.
+  /// A member of an object. `key` is the expression of the key, including its quotes.
   ExprId member(ExprId key, ExprId value);
   ExprId key(const std::string& name);
   ExprId object(std::vector<ListItem> members);
-  /// `prefix`: the first elements; `rest`: every later one. Lengths from `min` to `max` (may be kUnbounded).
+  /// An array. `prefix` has the first elements, `rest` is every later one. Lengths from `min` to `max`, which may be
+  /// kUnbounded.
   ExprId array(const std::vector<ExprId>& prefix, ExprId rest, uint32_t min, uint32_t max);
-  /// Exactly this value, in one spelling (objects and arrays with optional white space).
+  /// Exactly this value, in a single spelling; objects and arrays have optional white space.
   ExprId constant(const Json& value);
 
  private:
@@ -55,9 +56,9 @@ class JsonText {
   std::optional<ExprId> character_;
 };
 
-/// A JSON string with its quotes, in the one spelling that constants and keys have.
+/// A JSON string with its quotes, in the spelling that constants and keys use.
 std::string quoted(const std::string& text);
-/// A number in its shortest form; whole numbers without a fraction.
+/// A number in its shortest form. Integers have no fraction.
 std::string number_text(const Json& number);
 
 }  // namespace lamina::text::grammar

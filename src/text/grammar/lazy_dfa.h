@@ -14,8 +14,8 @@ inline constexpr size_t kMaxLazySetElements = 8'000'000;
 
 using ByteSet = std::bitset<256>;
 
-/// The automata of a program's rules, made deterministic state by state as they are used. A state is a set of the
-/// program's states, all of one rule. Calls stay calls: calls of one rule from one state are merged into one.
+/// The automata of a program's rules, made deterministic state by state when states are first used. A state is a set of
+/// program states that all belong to one rule. Calls remain calls; calls of the same rule from one state are merged.
 class LazyDfa {
  public:
   static constexpr uint32_t kDead = 0;
@@ -23,7 +23,7 @@ class LazyDfa {
   struct Call {
     RuleId rule = 0;
     uint32_t after = 0;  ///< state after the call
-    uint32_t site = 0;   ///< as Program::Call
+    uint32_t site = 0;   ///< see Program::Call
   };
 
   explicit LazyDfa(const Program& program);
@@ -39,9 +39,9 @@ class LazyDfa {
   uint8_t flags(uint32_t state) const { return flags_[state]; }
   RuleId rule(uint32_t state) const { return rules_[state]; }
   const std::vector<Call>& calls_of(uint32_t state);
-  /// The bytes that a state can read itself, without calls.
+  /// The bytes that a state can read directly, without calls.
   const ByteSet& first_bytes(uint32_t state);
-  /// Approximate memory of the states made so far.
+  /// Approximate memory of the states created so far, in bytes.
   size_t bytes() const;
 
  private:
@@ -55,14 +55,14 @@ class LazyDfa {
   std::vector<std::vector<uint32_t>> sets_;
   std::vector<uint8_t> flags_;
   std::vector<RuleId> rules_;
-  std::vector<uint32_t> next_;  // [state, class]
+  std::vector<uint32_t> next_;  // indexed by [state, byte class]
   std::vector<std::vector<Call>> calls_;
   std::vector<uint8_t> calls_known_;
   std::unordered_map<uint32_t, ByteSet> first_;
   std::unordered_multimap<uint64_t, uint32_t> by_hash_;
   std::vector<uint32_t> starts_;
   std::vector<uint32_t> afters_;
-  std::vector<RuleId> rule_of_;  // by state of the program
+  std::vector<RuleId> rule_of_;  // indexed by program state
   std::vector<uint8_t> is_final_;
   std::vector<uint8_t> in_closure_;
   size_t set_elements_ = 0;

@@ -29,7 +29,7 @@ uint32_t Frames::intern(const Frame& frame) {
 
 void Frames::rehash() {
   heads_.assign(heads_.size() * 4, 0);
-  for (uint32_t id = 1; id < frames_.size(); ++id) {  // oldest first: truncate() relies on the order
+  for (uint32_t id = 1; id < frames_.size(); ++id) {  // oldest first, because truncate() relies on the order
     uint32_t& head = heads_[bucket(frames_[id])];
     frames_[id].same_hash = head;
     head = id + 1;
@@ -58,7 +58,7 @@ void Machine::forget_visited() {
 }
 
 bool Machine::is_visited(Config config) {
-  constexpr size_t kLong = 64;  // searching fewer one by one is faster than hashing
+  constexpr size_t kLong = 64;  // below this size a linear search is faster than hashing
   if (visited_.size() < kLong) return std::find(visited_.begin(), visited_.end(), config) != visited_.end();
   const auto key = [](const Config& c) { return uint64_t{c.state} << 32U | c.frame; };
   if (seen_.empty()) {
@@ -79,7 +79,7 @@ void Machine::enter_calls(Config config) {
     if (call.site != 0) {
       visit({dfa_.start(call.rule), frames_.intern({config.frame, call.after, 0, call.site})});
     } else if (dfa_.flags(call.after) == LazyDfa::accepts) {
-      visit({dfa_.start(call.rule), config.frame});  // a tail call: returns to where this rule returns
+      visit({dfa_.start(call.rule), config.frame});  // a tail call: returns where this rule returns
     } else {
       visit({dfa_.start(call.rule), frames_.intern({config.frame, call.after})});
     }
@@ -101,7 +101,7 @@ void Machine::leave(uint32_t id) {
   const Program::Repetition& repetition = dfa_.program().repetitions[frame.counted - 1];
   const uint32_t completed = frame.count + 1;
   if (completed < repetition.max) {
-    // Without a maximum the count matters only until the minimum is reached.
+    // Without a maximum, the count matters only until the minimum is reached.
     const uint32_t count = repetition.max == kUnbounded ? std::min(completed, repetition.min) : completed;
     visit({dfa_.start(repetition.rule), frames_.intern({frame.parent, frame.after, count, frame.counted})});
   }
@@ -137,7 +137,7 @@ void Machine::pop(uint32_t frame, std::vector<Config>& set, size_t base) {
 bool Machine::step_all(std::vector<Config>& set, size_t begin, size_t end, uint8_t byte) {
   const size_t base = set.size();
   returns.clear();
-  forget_visited();  // once: what one configuration reaches, another need not reach again
+  forget_visited();  // only once: configurations reached from one need not be reached again from another
   work += end - begin;
   for (size_t i = begin; i < end; ++i) {
     const Config from = set[i];

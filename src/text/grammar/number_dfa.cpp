@@ -20,8 +20,8 @@ struct Comparison {
   bool of(int order) const { return order < 0 ? less : (order == 0 ? equal : greater); }
 };
 
-/// Builds the automaton of unsigned plain numbers that compare with a bound as allowed. Digits are compared from the
-/// left; the number of whole digits decides first.
+/// Builds an automaton for unsigned plain numbers on one side of a bound. The number of whole digits is compared first,
+/// then the digits from left to right.
 class MagnitudeBuilder {
  public:
   MagnitudeBuilder(const Decimal& bound, Comparison allowed) : bound_(bound), allowed_(allowed) {}
@@ -37,8 +37,8 @@ class MagnitudeBuilder {
   }
 
  private:
-  // State ids: whole digits read × order so far, then fraction digits read while equal, then decided. The states
-  // whole_id(0, -1) and whole_id(0, 0) swap places: the start is 0, and nothing leads to either.
+  // States: (whole digits read) × (order so far), then (fraction digits read while equal), then decided. whole_id(0,
+  // -1) and whole_id(0, 0) are swapped, so that the start is 0; no edge leads to either.
   uint32_t whole_id(size_t read, int order) const {
     return static_cast<uint32_t>(std::min(read, bound_.whole.size() + 1) * 3 + static_cast<size_t>(order + 1));
   }
@@ -97,7 +97,7 @@ uint32_t append_nfa(CharNfa& nfa, const CharNfa& part) {
   return base;
 }
 
-/// Numbers without a sign from `positive`, and with one from `negative`.
+/// Accepts unsigned numbers from `positive`, and numbers with a minus sign from `negative`.
 CharDfa with_sign(const CharDfa& positive, const CharDfa& negative, DfaWork& work) {
   CharNfa nfa;
   nfa.states.emplace_back();
@@ -183,7 +183,7 @@ CharDfa numbers_within(const Decimal& bound, bool upper, bool exclusive, DfaWork
   const bool inclusive = !exclusive;
   const Comparison all{true, true, true};
   Comparison positive;
-  Comparison negative;  // of the magnitude
+  Comparison negative;  // comparison of the magnitude
   if (upper) {
     if (!bound.negative) positive = {true, inclusive, false};
     negative = bound.negative ? Comparison{false, inclusive, true} : all;

@@ -6,7 +6,7 @@
 
 namespace lamina::text::grammar {
 
-/// A decimal number, exactly as a schema spells it.
+/// A decimal number, exactly as it is written in a schema.
 struct Decimal {
   bool negative = false;
   std::string whole = "0";  ///< digits without leading zeros
@@ -14,14 +14,14 @@ struct Decimal {
 
   bool is_zero() const { return whole == "0" && fraction.empty(); }
 };
-/// Parses a JSON number, also one with an exponent. More than some hundred digits are an Error.
+/// Parses a JSON number, with or without an exponent. More than a few hundred digits are an Error.
 Decimal parse_decimal(const std::string& number, const std::string& name);
-/// Less than, equal to or greater than 0 as a is to b.
+/// Returns a negative number, 0 or a positive number if a is less than, equal to or greater than b.
 int compare(const Decimal& a, const Decimal& b);
-/// Whether value / divisor is a whole number. A divisor with too many digits is an Error.
+/// Whether value / divisor is an integer. A divisor with too many digits is an Error.
 bool is_multiple(const Decimal& value, const Decimal& divisor, const std::string& name);
 
-/// Plain decimal notation, without an exponent.
+/// Numbers in plain decimal notation, without an exponent.
 CharDfa plain_numbers(bool integers, DfaWork& work);
 /// Plain numbers on one side of a bound.
 CharDfa numbers_within(const Decimal& bound, bool upper, bool exclusive, DfaWork& work);

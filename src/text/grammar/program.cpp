@@ -12,11 +12,11 @@
 namespace lamina::text::grammar {
 namespace {
 
-// A counted repetition becomes copies of its body up to this many states in all, and a counter above.
+// A counted repetition becomes copies of its body, up to this many states in total; above that, a counter.
 constexpr uint64_t kMaxCopiedStates = 48;
 constexpr uint64_t kMaxCopies = 10'000;  // of a body that can be empty, which a counter cannot count
 
-/// The JSON spelling of a character that cannot stand for itself in a JSON string; empty if it can.
+/// The JSON escape of a character that cannot be written directly in a JSON string. Empty if it can.
 std::string json_escape(char32_t value) {
   switch (value) {
     case '"': return "\\\"";
@@ -76,7 +76,7 @@ class Compiler {
     return id;
   }
 
-  /// Adds the expression from `from` on; returns the state after it.
+  /// Adds an expression that begins at state `from`. Returns the state after it.
   uint32_t build(ExprId id, uint32_t from, int depth) {
     LAMINA_CHECK(depth <= 4 * kMaxNesting, name_, ": expressions are nested more than ", 4 * kMaxNesting, " deep");
     const Expr& expression = rules_.expressions()[id];
@@ -119,7 +119,7 @@ class Compiler {
     return from;
   }
 
-  /// Two chains of states share the list's end: before the first item, and after one.
+  /// Two chains of states share the list's end: one before the first item was read, and one after.
   uint32_t list(const Expr& expression, uint32_t from, int depth) {
     const ExprId separator = expression.children.back();
     uint32_t none = add_state();
@@ -149,7 +149,7 @@ class Compiler {
     return to;
   }
 
-  /// Edges for every character of the set. Sequences with the same last bytes share the states before them.
+  /// Adds edges for every character of the set. UTF-8 sequences with the same last bytes share states.
   void chars(const CodeSet& set, Spelling spelling, uint32_t from, uint32_t to) {
     CodeSet plain = set;
     if (spelling == Spelling::json_string) {
@@ -207,7 +207,8 @@ class Compiler {
     if (copies == 0) return from;
     const auto known = counted_.find(body);
     if (known != counted_.end() && copies > 1) return count(known->second, expression, from);
-    // The size of one copy is known only after it is built: the first copy decides, and may become the counter's body.
+    // The size of a copy is known only after it was built. So build the first copy, which may become the counter's
+    // body.
     const size_t before = program_.states.size();
     const uint32_t start = add_state();
     const uint32_t final = build(body, start, depth);
@@ -224,7 +225,7 @@ class Compiler {
     return count(id, expression, from);
   }
 
-  /// Repetitions of one body share its states, and with them its masks.
+  /// Repetitions of the same body share its states, and with them its masks.
   uint32_t count(RuleId rule, const Expr& expression, uint32_t from) {
     const uint32_t to = add_state();
     program_.repetitions.push_back({rule, expression.min, expression.max, to});
@@ -233,7 +234,7 @@ class Compiler {
     return to;
   }
 
-  /// `first`: the start and the final state of a copy that is already there.
+  /// `first` has the start and the final state of a copy that is already built.
   uint32_t repeat_copied(const Expr& expression, uint32_t from, std::pair<uint32_t, uint32_t> first, int depth) {
     bool used = false;
     const auto copy = [&](uint32_t at) {
@@ -263,9 +264,9 @@ class Compiler {
   const Rules& rules_;
   const std::string& name_;
   std::vector<uint8_t> nullable_;
-  std::vector<RuleId> ids_;  // by rule of `rules_`: its number in the program
+  std::vector<RuleId> ids_;  // indexed by rule of `rules_`: its number in the program
   std::vector<std::pair<RuleId, RuleId>> pending_;
-  std::map<ExprId, RuleId> counted_;  // by body
+  std::map<ExprId, RuleId> counted_;  // body → rule
   Program program_;
 };
 

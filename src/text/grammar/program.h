@@ -11,8 +11,8 @@ namespace lamina::text::grammar {
 
 inline constexpr size_t kMaxProgramStates = 400'000;
 
-/// A grammar as a recursive transition network: one nondeterministic automaton over bytes per rule, whose edges read a
-/// byte, read nothing, or call another rule. Every state can reach the end of its rule.
+/// A grammar as a recursive transition network. Each rule is a nondeterministic automaton over bytes, whose edges read
+/// a byte, read nothing, or call another rule. The end of its rule can be reached from every state.
 struct Program {
   struct ByteEdge {
     uint8_t first = 0;
@@ -22,14 +22,14 @@ struct Program {
   struct Call {
     RuleId rule = 0;
     uint32_t to = 0;
-    uint32_t site = 0;  ///< of a counted rule: 1 + index in `repetitions`; 0: an ordinary call
+    uint32_t site = 0;  ///< for a counted rule: 1 + index in `repetitions`; 0: an ordinary call
   };
   struct State {
     std::vector<ByteEdge> bytes;
     std::vector<Call> calls;
     std::vector<uint32_t> empty;
   };
-  /// A rule, or the body of counted repetitions.
+  /// A rule, or the body of a counted repetition.
   struct Rule {
     std::string name;
     uint32_t start = 0;
@@ -47,15 +47,15 @@ struct Program {
   std::vector<State> states;
   std::vector<Rule> rules;  ///< rule 0 is the root
   std::vector<Repetition> repetitions;
-  /// Bytes that no edge distinguishes have one class.
+  /// Bytes that no edge distinguishes are in the same class.
   std::array<uint8_t, 256> byte_class{};
   int n_classes = 0;
 
-  size_t bytes() const;  ///< approximate memory
+  size_t bytes() const;  ///< approximate memory in bytes
 };
 
-/// Compiles the rules that `root` needs. Left recursion, an undefined rule, a grammar that matches no text or one
-/// beyond the limits is an Error. `name` names the source.
+/// Compiles the rules that `root` needs. Throws an Error for left recursion, an undefined rule, a grammar that matches
+/// no text, or one that exceeds a limit. `name` is the source's name in messages.
 Program compile(const Rules& rules, RuleId root, const std::string& name);
 
 }  // namespace lamina::text::grammar

@@ -10,7 +10,7 @@
 namespace lamina::text::grammar {
 namespace {
 
-/// By state: whether the end of its rule can be reached; with `without_bytes` without reading anything.
+/// Per state: whether the end of its rule can be reached; with `without_bytes`, without reading anything.
 std::vector<uint8_t> states_that_finish(const Program& program, bool without_bytes) {
   struct Source {
     uint32_t state;

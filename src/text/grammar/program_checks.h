@@ -6,7 +6,7 @@
 
 namespace lamina::text::grammar {
 
-/// Removes the edges into states that cannot reach the end of their rule. Returns false if the root cannot.
+/// Removes edges into states from which the end of the rule cannot be reached. Returns false if the root has no other.
 bool remove_dead_ends(Program& program);
 
 /// Throws an Error that names the cycle if a rule can call itself before it reads a byte.

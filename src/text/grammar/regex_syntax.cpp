@@ -104,7 +104,7 @@ class RegexParser {
     return node;
   }
 
-  /// True if a counted repetition, "{2}", "{2,}" or "{2,5}", is next. Any other '{' is a literal.
+  /// Whether a counted repetition ("{2}", "{2,}" or "{2,5}") comes next. Any other '{' is a literal.
   bool counted() const {
     size_t at = at_ + 1;
     const auto digits = [&] {
@@ -171,7 +171,7 @@ class RegexParser {
     return set_node({value, value});
   }
 
-  /// Reads \d \w \s \h \p{…} and their complements after the backslash.
+  /// Reads \d \w \s \h \p{…} or their complements, after the backslash.
   bool class_escape(CodeSet& set) {
     const char c = peek();
     switch (c) {
@@ -249,7 +249,7 @@ class RegexParser {
     return value;
   }
 
-  /// Reads what follows the backslash of an escaped character.
+  /// Reads an escaped character, after the backslash.
   char32_t character_escape() {
     const char32_t c = take_code_point();
     switch (c) {
@@ -292,7 +292,7 @@ class RegexParser {
   CodeSet character_class() {
     CodeSet set;
     const bool negated = take("^");
-    if (take("]")) return negated ? CodeSet::all() : set;  // as ECMA-262: [] matches nothing, [^] everything
+    if (take("]")) return negated ? CodeSet::all() : set;  // as in ECMA-262: [] matches nothing, [^] everything
     while (!take("]")) {
       if (done()) fail("a class is not closed; expected ']'");
       if (peek() == '[' && (peek(1) == ':' || peek(1) == '.' || peek(1) == '=')) {

@@ -104,7 +104,7 @@ bool accepts_empty(const CharNfa& nfa) {
 std::vector<uint8_t> nullable_expressions(const Rules& rules) {
   const std::vector<Expr>& all = rules.expressions();
   std::vector<uint8_t> nullable(all.size(), 0);
-  std::vector<size_t> missing(all.size(), 1);  // children that must still become nullable
+  std::vector<size_t> missing(all.size(), 1);  // number of children that must still become nullable
   std::vector<std::vector<ExprId>> parents(all.size());
   std::vector<std::vector<ExprId>> uses(rules.rules().size());
   std::vector<std::vector<RuleId>> bodies(all.size());

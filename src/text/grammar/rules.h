@@ -15,18 +15,18 @@ using RuleId = uint32_t;
 
 inline constexpr size_t kMaxExpressions = 500'000;
 
-/// How the characters of an expression are written: as they are, or inside a JSON string (quotes, backslashes and
-/// control characters escaped, in one fixed spelling).
+/// How the characters of an expression are written: unchanged, or as in a JSON string (quotes, backslashes and control
+/// characters are escaped, in one fixed spelling).
 enum class Spelling { plain, json_string };
 
 /// An element of a separated list.
 struct ListItem {
   ExprId expression = 0;
   bool required = true;
-  bool repeated = false;  ///< may stand there more than once
+  bool repeated = false;  ///< may occur several times
 };
 
-/// An expression over bytes. Children are listed before their parents.
+/// An expression over bytes. Children have lower ids than their parents.
 struct Expr {
   enum class Kind { literal, chars, automaton, sequence, choice, repeat, list, rule };
   Kind kind = Kind::sequence;
@@ -37,10 +37,10 @@ struct Expr {
   std::vector<ExprId> children;         ///< sequence, choice; repeat has one
   uint32_t min = 0;                     ///< repeat
   uint32_t max = 0;
-  std::vector<ListItem> items;  ///< list; children: their expressions, then the separator
+  std::vector<ListItem> items;  ///< for list; children: their expressions, then the separator
 };
 
-/// A context-free grammar under construction: what the readers of JSON schemas, regular expressions and GBNF write.
+/// A context-free grammar under construction. The readers of JSON schemas, regular expressions and GBNF write it.
 class Rules {
  public:
   struct Rule {
@@ -55,7 +55,7 @@ class Rules {
   ExprId sequence(std::vector<ExprId> parts);
   ExprId choice(std::vector<ExprId> parts);
   ExprId repeat(ExprId part, uint32_t min, uint32_t max);
-  /// The items in this order, those that are not required left out at will, with the separator between two.
+  /// The items in this order, with the separator between two. Items that are not required may be left out.
   ExprId list(std::vector<ListItem> items, ExprId separator);
   ExprId optional(ExprId part) { return repeat(part, 0, 1); }
   ExprId rule(RuleId rule);
@@ -78,7 +78,7 @@ class Rules {
   size_t automaton_states_ = 0;
 };
 
-/// By expression: whether it can match the empty text.
+/// Per expression: whether it can match the empty text.
 std::vector<uint8_t> nullable_expressions(const Rules& rules);
 
 }  // namespace lamina::text::grammar

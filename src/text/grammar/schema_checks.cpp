@@ -1,4 +1,4 @@
-// References, and what decides whether values and shapes exclude each other.
+// Resolves references, and decides whether two values or shapes exclude each other.
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +9,7 @@
 namespace lamina::text::grammar {
 namespace {
 
-/// One step of a JSON pointer, with ~0, ~1 and %XX decoded.
+/// Decodes ~0, ~1 and %XX in one step of a JSON pointer.
 std::string pointer_step(std::string_view step) {
   const auto digit = [](char c) {
     if (c >= '0' && c <= '9') return c - '0';
@@ -35,7 +35,7 @@ uint64_t code_points(std::string_view text) {
   return static_cast<uint64_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-/// Whether no number lies within both shapes' bounds.
+/// Whether no number is within the bounds of both shapes.
 bool ranges_disjoint(const Shape& a, const Shape& b) {
   for (const Shape::Bound& upper : a.bounds) {
     for (const Shape::Bound& lower : b.bounds) {
@@ -163,7 +163,8 @@ bool SchemaReader::disjoint(const Shape& a, const Shape& b, int depth) {
   if ((common & Shape::array) != 0 && a.min_items <= b.max_items && b.min_items <= a.max_items) return false;
   if ((common & Shape::object) == 0) return true;
   if (depth >= 4) return false;
-  // Properties may refer to the schema that is being read: that is no cycle, and its own oneOf is checked elsewhere.
+  // Properties may refer to the schema that is being read. That is not a cycle here, and its oneOf is checked
+  // elsewhere.
   const auto references = std::exchange(references_, {});
   const bool was_comparing = std::exchange(comparing_, true);
   const bool result = properties_disjoint(a, b, depth);
@@ -175,7 +176,7 @@ bool SchemaReader::disjoint(const Shape& a, const Shape& b, int depth) {
 bool SchemaReader::properties_disjoint(const Shape& a, const Shape& b, int depth) {
   return std::any_of(a.required.begin(), a.required.end(), [&](const std::string& property) {
     if (std::find(b.required.begin(), b.required.end(), property) == b.required.end()) {
-      // A property that one requires and the other forbids.
+      // They are disjoint if one requires a property that the other forbids.
       return shapes(property_schemas(b, property, false)).empty();
     }
     const std::vector<Shape> right = shapes(property_schemas(b, property, false));

@@ -17,7 +17,7 @@ constexpr size_t kMaxKeyPatterns = 6;
 
 uint32_t to_count(uint64_t n) { return static_cast<uint32_t>(std::min<uint64_t>(n, kUnbounded)); }
 
-/// Writes the rules of a schema: one rule for each set of schemas that some value must satisfy together.
+/// Writes the rules of a schema. There is one rule for each set of schemas that some value must satisfy together.
 class SchemaCompiler {
  public:
   SchemaCompiler(const Json& root, const JsonOptions& options, const std::string& name)
@@ -35,7 +35,7 @@ class SchemaCompiler {
   }
 
  private:
-  /// The rule of a value that satisfies all the schemas.
+  /// The rule for a value that satisfies all these schemas.
   ExprId value(AllOf schemas) {
     std::erase_if(schemas, [](const SubSchema& s) { return s.schema->is_boolean() && s.schema->get<bool>(); });
     if (schemas.empty() && !rules_.rules().empty()) return text_.any_value();
@@ -104,7 +104,7 @@ class SchemaCompiler {
     return text_.array(prefix, rest, to_count(shape.min_items), to_count(shape.max_items));
   }
 
-  /// The schemas of the first elements: `prefixItems`, or a list in `items` as before draft 2020-12.
+  /// The schemas of the first elements: `prefixItems` or, as before draft 2020-12, a list in `items`.
   AllOf prefix_of(const SubSchema& group) const {
     const Json& schema = *group.schema;
     const char* keyword = schema.contains("prefixItems") ? "prefixItems" : "items";
@@ -145,7 +145,7 @@ class SchemaCompiler {
     return found == schema.end() ? nullptr : &*found;
   }
 
-  /// The properties that have a place in the order: those listed, then those only required.
+  /// The properties with a fixed place in the order: first the listed ones, then those that are only required.
   std::vector<std::string> named_properties(const Shape& shape, const std::string& path) const {
     std::vector<std::string> names;
     std::set<std::string> seen;
@@ -169,7 +169,7 @@ class SchemaCompiler {
     return names;
   }
 
-  /// The property names that `propertyNames` allows; nullopt if it allows all.
+  /// The property names that `propertyNames` allows. Empty if it allows all.
   std::optional<CharDfa> name_dfa(const Shape& shape, const std::string& path) {
     if (shape.names.empty()) return {};
     std::vector<Shape> possible = reader_.shapes(shape.names);
@@ -210,7 +210,7 @@ class SchemaCompiler {
     return text_.object(std::move(members));
   }
 
-  /// Whether the counts hold for every choice of members.
+  /// Whether every choice of members satisfies the limits on their number.
   static bool counts_hold(const Shape& shape, const std::vector<ListItem>& members, bool closed) {
     const auto required = static_cast<uint64_t>(
         std::count_if(members.begin(), members.end(), [](const ListItem& item) { return item.required; }));
@@ -231,7 +231,7 @@ class SchemaCompiler {
     return rules_.sequence({rules_.literal("{"), text_.space(), members, text_.space(), rules_.literal("}")});
   }
 
-  /// The members whose names are not listed, by the set of patterns that their names match.
+  /// The members whose names are not listed, one for each set of patterns that a name can match.
   std::vector<ExprId> other_members(const Shape& shape, const std::vector<std::string>& named,
                                     const std::optional<CharDfa>& names, const std::string& path) {
     struct KeyPattern {
@@ -286,7 +286,7 @@ class SchemaCompiler {
                        [](const SubSchema& s) { return s.schema->is_boolean() && !s.schema->get<bool>(); });
   }
 
-  /// `additionalProperties` of the groups in which no pattern matched.
+  /// The `additionalProperties` of the groups in which no pattern matched.
   AllOf rest_schemas(const Shape& shape, const std::set<size_t>& matched) const {
     static const Json kClosed = false;
     AllOf result;

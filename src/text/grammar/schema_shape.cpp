@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, 16> kAnnotations = {
     "title",         "description", "default", "examples", "deprecated",  "readOnly",         "writeOnly",
     "$comment",      "$schema",     "$id",     "$defs",    "definitions", "contentMediaType", "contentEncoding",
     "contentSchema", "id"};
-// Keywords that other parts read together.
+// Keywords that are read together with other keywords.
 constexpr std::array<std::string_view, 7> kGrouped = {
     "items", "prefixItems", "additionalItems", "nullable", "properties", "patternProperties", "additionalProperties"};
 constexpr std::array<std::string_view, 19> kUnsupported = {"not",
@@ -83,7 +83,7 @@ uint8_t type_named(const std::string& type) {
 
 bool possible(const Shape& shape) { return shape.types != 0 && (!shape.values || !shape.values->empty()); }
 
-/// A count that no value can have removes the type.
+/// Removes types whose limits on counts no value can satisfy.
 void drop_impossible_types(Shape& shape) {
   if (shape.min_length > shape.max_length) shape.types &= static_cast<uint8_t>(~Shape::string);
   if (shape.min_items > shape.max_items) shape.types &= static_cast<uint8_t>(~Shape::array);
@@ -116,7 +116,7 @@ std::vector<Shape> SchemaReader::shapes(const AllOf& schemas) {
   for (const SubSchema& schema : schemas) apply(schema, result);
   for (Shape& shape : result) drop_impossible_types(shape);
   std::erase_if(result, [](const Shape& shape) { return !possible(shape); });
-  // Values are checked last, against everything else.
+  // Values are checked last, against all other constraints.
   for (Shape& shape : result) {
     if (!shape.values) continue;
     const std::string path = schemas.empty() ? "" : schemas[0].path;
@@ -144,7 +144,7 @@ void SchemaReader::apply(const SubSchema& schema, Shapes& shapes) {
   if (++depth_ > kMaxSchemaDepth)
     fail(schema.path, str("references and combinations are nested more than ", kMaxSchemaDepth, " deep"));
   for (const auto& [keyword, value] : schema.schema->items()) apply_keyword(keyword, value, schema, shapes);
-  // Alternatives last: they multiply what is there.
+  // Apply alternatives last, because they multiply the number of shapes.
   for (const auto& [keyword, value] : schema.schema->items()) apply_combination(keyword, value, schema, shapes);
   --depth_;
 }
@@ -173,10 +173,11 @@ void SchemaReader::apply_keyword(const std::string& keyword, const Json& value, 
   }
   if (keyword == "nullable") {
     if (!value.is_boolean()) fail(path, "expected true or false");
-    return;  // read with type
+    return;  // read together with type
   }
   if (apply_assertion(keyword, value, schema, shapes)) return;
-  if (keyword == "anyOf" || keyword == "oneOf" || keyword == "allOf" || keyword == "$ref") return;  // apply_combination
+  // Handled by apply_combination.
+  if (keyword == "anyOf" || keyword == "oneOf" || keyword == "allOf" || keyword == "$ref") return;
   check_unused(keyword, value, schema);
 }
 
@@ -213,7 +214,7 @@ bool SchemaReader::apply_assertion(const std::string& keyword, const Json& value
       }
       pattern = known;
     }
-    parse_regex(pattern, where(path));  // reports errors even where no string is possible
+    parse_regex(pattern, where(path));  // reports errors even if the value cannot be a string
     for (Shape& shape : shapes) shape.patterns.emplace_back(pattern, path);
   } else if (keyword == "required") {
     if (!value.is_array()) fail(path, "expected a list of property names");

@@ -16,23 +16,23 @@ namespace lamina::text::grammar {
 
 inline constexpr size_t kMaxShapes = 256;
 
-/// A schema and its JSON pointer, for messages.
+/// A schema, and its JSON pointer for messages.
 struct SubSchema {
   const Json* schema = nullptr;
   std::string path;
 };
-/// Schemas that a value must satisfy all at once.
+/// Schemas that a value must all satisfy.
 using AllOf = std::vector<SubSchema>;
 
-/// A schema without alternatives: which types a value may have, and the constraints on each. Constraints on nested
-/// values stay schemas.
+/// A schema without alternatives: the types that a value may have, and the constraints on each type. Constraints on
+/// nested values remain schemas.
 struct Shape {
   enum Type : uint8_t { null = 1, boolean = 2, integer = 4, fraction = 8, string = 16, array = 32, object = 64 };
   static constexpr uint8_t kNumber = integer | fraction;
   static constexpr uint8_t kAnyType = 127;
 
   uint8_t types = kAnyType;
-  std::optional<std::vector<Json>> values;  ///< enum and const
+  std::optional<std::vector<Json>> values;  ///< from enum and const
 
   uint64_t min_length = 0;
   uint64_t max_length = kUnbounded;
@@ -70,19 +70,19 @@ class SchemaReader {
  public:
   SchemaReader(const Json& root, const std::string& name) : root_(root), name_(name), work_{name} {}
 
-  /// Alternatives: a valid value has at least one of these shapes. Empty: no value is valid.
+  /// The alternatives of a set of schemas: a valid value has at least one of these shapes. Empty: no value is valid.
   std::vector<Shape> shapes(const AllOf& schemas);
   [[noreturn]] void fail(const std::string& path, const std::string& message) const;
 
-  /// The schemas of a property: its own and those of matching patterns, or else `additionalProperties`.
+  /// The schemas of a property: its own and those of matching patterns, or `additionalProperties` if there are none.
   AllOf property_schemas(const Shape& shape, const std::string& property, bool closed_objects);
-  /// The automaton of `pattern` (a substring match), and of a shape's strings. string_dfa is nullopt if any string
-  /// fits.
+  /// pattern_dfa: the automaton of a `pattern`, which matches substrings. string_dfa: that of a shape's strings, empty
+  /// if any string fits.
   const CharDfa& pattern_dfa(const std::string& pattern, const std::string& path);
   std::optional<CharDfa> string_dfa(const Shape& shape);
-  /// The automaton of a shape's numbers, nullopt if any number fits.
+  /// The automaton of a shape's numbers. Empty if any number fits.
   std::optional<CharDfa> number_dfa(const Shape& shape, bool integers);
-  /// Where a message about these schemas points to.
+  /// The location of a schema, for messages.
   DfaWork& work() { return work_; }
   std::string where(const std::string& path) const { return name_ + ": " + (path.empty() ? "#" : path); }
 
@@ -106,15 +106,15 @@ class SchemaReader {
 
   const Json& root_;
   const std::string& name_;
-  std::vector<const Json*> references_;  // being followed
+  std::vector<const Json*> references_;  // references that are being followed
   std::map<std::string, CharDfa> pattern_dfas_;
   DfaWork work_;
-  uint64_t applied_ = 0;    // keywords read, times shapes
-  bool comparing_ = false;  // within disjoint()
+  uint64_t applied_ = 0;    // number of (keyword, shape) pairs processed
+  bool comparing_ = false;  // whether disjoint() is running
   int depth_ = 0;
 };
 
-/// The type bits of a value.
+/// The type bits of a JSON value.
 uint8_t type_of(const Json& value);
 
 }  // namespace lamina::text::grammar

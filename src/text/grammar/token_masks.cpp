@@ -7,7 +7,7 @@
 namespace lamina::text::grammar {
 namespace {
 
-/// Limit of the cached masks of all states; beyond it the cache is cleared.
+/// Limit on the cached masks of all states. If it is exceeded, the cache is cleared.
 constexpr size_t kMaxMaskBytes = size_t{64} << 20;
 
 void set_bit(std::span<uint32_t> words, TokenId id) { words[static_cast<size_t>(id) / 32] |= 1U << (id % 32); }
@@ -18,9 +18,9 @@ void check_mask_work(const Machine& machine) {
                " steps; rewrite rules with equal beginnings as one rule");
 }
 
-/// Walks the trie below `top` as far as the machine reads its bytes. `set` holds the configurations at `top`. Calls
-/// visit(node, begin, end) for each node reached, with the range of its configurations. Frames made on the way are
-/// removed again.
+/// Walks the trie below `top` as far as the machine can read its bytes. `set` has the configurations at `top`. Calls
+/// visit(node, begin, end) for each node that is reached, with the range of its configurations. Frames created on the
+/// way are removed again.
 template <class Visit>
 void walk_trie(const VocabularyIndex& vocabulary, uint32_t top, Machine& machine, std::vector<Config>& set,
                const Visit& visit) {
@@ -35,7 +35,7 @@ void walk_trie(const VocabularyIndex& vocabulary, uint32_t top, Machine& machine
   for (uint32_t i = top + 1; i < nodes[top].end;) {
     const VocabularyIndex::Node& node = nodes[i];
     const auto level = static_cast<size_t>(node.depth - depth - 1);
-    if (level + 1 < levels.size()) {  // back from a deeper node
+    if (level + 1 < levels.size()) {  // returned from a deeper node
       end = levels[level + 1].begin;
       machine.frames().truncate(levels[level + 1].frames);
       levels.resize(level + 1);
@@ -78,7 +78,7 @@ ByteSet TokenMasks::bytes_after(RuleId rule) {
     if (dfa_.flags(next) == LazyDfa::reads) {
       bytes |= dfa_.first_bytes(next);
     } else {
-      bytes.set();  // what it calls or returns to may read anything
+      bytes.set();  // a called rule, or the caller, may read any byte
     }
   }
   return bytes;
@@ -154,7 +154,7 @@ void TokenMasks::add(Config config, Frames& frames, std::span<uint32_t> words) {
   const Frame frame = frames[config.frame];
   Program::Repetition repetition{0, 0, kUnbounded, 0};
   if (counted) repetition = dfa_.program().repetitions[frame.counted - 1];
-  // Bodies that may still begin after the current one.
+  // Number of bodies that may still begin after the current one.
   const uint32_t left = repetition.max == kUnbounded ? UINT32_MAX : repetition.max - 1 - frame.count;
   if (mask.begun.size() <= uint64_t{left} + 1) {
     for (size_t i = 0; i < mask.words.size(); ++i) words[i] |= mask.words[i];

@@ -11,16 +11,16 @@
 
 namespace lamina::text::grammar {
 
-inline constexpr uint64_t kMaxMaskWork = 20'000'000;  ///< configurations looked at for one mask
+inline constexpr uint64_t kMaxMaskWork = 20'000'000;  ///< maximum number of visited configurations for one mask
 
-/// The part of a state's mask that does not depend on the caller of its rule. Computed once per state of the automaton
-/// and kept, so that most of a mask is a copy (the idea of XGrammar, Dong et al. 2024).
+/// The part of a state's mask that does not depend on the caller of its rule. It is computed once per state of the
+/// automaton and cached, so that most of a mask is a copy (the idea of XGrammar, Dong et al. 2024).
 struct StateMask {
-  std::vector<uint32_t> words;  ///< tokens that are allowed by every caller; empty if `ids` lists them
+  std::vector<uint32_t> words;  ///< tokens that every caller allows; empty if `ids` lists them
   std::vector<TokenId> ids;
-  /// Counted rules: begun[n] lists the tokens that begin n more bodies; n = 0 is empty.
+  /// Only for counted rules: begun[n] lists the tokens that begin n more bodies. begun[0] is empty.
   std::vector<std::vector<TokenId>> begun;
-  /// Trie nodes below which the caller decides, and the bodies completed there.
+  /// A trie node below which the caller decides, and the number of bodies completed there.
   struct Return {
     uint32_t node = 0;
     uint32_t completed = 0;
@@ -28,17 +28,17 @@ struct StateMask {
   std::vector<Return> returns;
 };
 
-/// Masks of a program over a vocabulary.
+/// The masks of a program over a vocabulary.
 class TokenMasks {
  public:
   TokenMasks(LazyDfa& dfa, const VocabularyIndex& vocabulary) : dfa_(dfa), vocabulary_(vocabulary) {}
 
   /// Sets the bits of the tokens that a configuration allows.
   void add(Config config, Frames& frames, std::span<uint32_t> words);
-  /// Sets the bits of the tokens below a trie node that the configurations allow after the node's bytes. Returns
-  /// whether there is one.
+  /// Sets the bits of the tokens below a trie node that the configurations (after the node's bytes) allow. Returns
+  /// whether there is any.
   bool add_below(uint32_t node, Machine& machine, const std::vector<Config>& configs, std::span<uint32_t> words);
-  /// Computes the masks of the states that can be reached from the root first, up to `work` configurations.
+  /// Computes the masks of states near the root first, until `work` configurations were visited.
   void prepare(uint64_t work);
   size_t bytes() const { return bytes_; }
 

@@ -8,7 +8,7 @@
 namespace lamina::text {
 namespace {
 
-constexpr size_t kLongestToken = 4096;  // bytes; longer entries cannot be chosen
+constexpr size_t kLongestToken = 4096;  // in bytes; longer entries are never allowed
 
 std::vector<std::string> token_bytes(const Tokenizer& tokenizer, int64_t size) {
   const int64_t listed = tokenizer.vocab_size();
@@ -54,7 +54,7 @@ void VocabularyIndex::build() {
     return order != 0 ? order < 0 : a < b;
   });
   nodes_.push_back({});
-  std::vector<uint32_t> path = {0};  // nodes of the last token
+  std::vector<uint32_t> path = {0};  // nodes of the previous token
   std::string_view last;
   const auto close = [&](size_t depth) {
     while (path.size() > depth + 1) {

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// The text of a message's content, which is text, null or a list of parts. Serves both default templates.
+/// A macro for both default templates. Gives the text of a message's content: text, null, or a list of parts.
 constexpr const char* kContentMacro =
     "{%- macro text_of(content) -%}\n"
     "{%- if content is string -%}{{ content }}\n"
@@ -40,7 +40,7 @@ bool is_given(const ordered_json& context, const char* key) {
   return found != context.end() && !found->is_null();
 }
 
-/// The variables that templates see: those of transformers' apply_chat_template.
+/// The variables that templates can use; the same as in transformers' apply_chat_template.
 ordered_json variables_for(const ordered_json& context, const std::map<std::string, std::string>& special_tokens) {
   ordered_json variables = {{"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", false}};
   for (const auto& [name, token] : special_tokens) variables[name] = token;

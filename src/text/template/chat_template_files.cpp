@@ -23,7 +23,7 @@ std::vector<std::filesystem::path> jinja_files_in(const std::filesystem::path& f
 
 }  // namespace
 
-/// A template as text, as a list of {"name", "template"} or as an object of names and templates.
+/// Adds a template that is given as text, a list of {"name", "template"}, or an object of names and templates.
 void ChatTemplate::add_json(const nlohmann::ordered_json& value, const std::string& file) {
   if (value.is_string()) {
     add("default", value.get_ref<const std::string&>(), file);

@@ -1,4 +1,4 @@
-// Expressions of templates.
+// Evaluates the expressions of templates.
 #include <algorithm>
 
 #include "lamina/base/error.h"
@@ -9,7 +9,7 @@
 namespace lamina::text::jinja {
 namespace {
 
-/// The indices that Python's slice(start, stop, step) selects from `length` elements; null bounds are missing ones.
+/// The indices that Python's slice(start, stop, step) selects from `length` elements. A null bound is a missing one.
 std::vector<size_t> slice_indices(int64_t length, const Value& start, const Value& stop, const Value& step) {
   const auto integer_of = [](const Value& value) {
     if (value.is_undefined()) value.fail_undefined();

@@ -1,4 +1,4 @@
-// Statements of templates.
+// Executes the statements of templates.
 #include <algorithm>
 #include <utility>
 
@@ -10,7 +10,7 @@ namespace lamina::text::jinja {
 
 std::string Interpreter::run(const Block& block, const Variables& variables) {
   for (const auto& [name, value] : variables) root_.variables.insert_or_assign(name, value);
-  // Assignments of the template hide the variables that it was given, and macros see both.
+  // Assignments in the template hide the variables passed to it. Macros see both.
   const Inner scope(*this, &root_);
   run_block(block);
   return std::move(output_);
@@ -67,7 +67,7 @@ Interpreter::Flow Interpreter::run_block(const Block& block) {
   return Flow::next;
 }
 
-/// The output of a block, as text. The block has its own scope.
+/// The output of a block as text. The block has its own scope.
 std::string Interpreter::captured(const Block& block, Scope* parent) {
   std::string outer = std::exchange(output_, {});
   {
@@ -149,7 +149,7 @@ Interpreter::Flow Interpreter::execute(const CallBlock& node) {
 
 Interpreter::Flow Interpreter::execute(const For& node) { return run_loop(node, evaluate(*node.items), scope_, 0); }
 
-/// The items for which the condition of `for … if` holds.
+/// The items for which the condition of `for … if` is true.
 std::vector<Value> Interpreter::selected(const For& node, std::vector<Value> items, Scope* outer) {
   if (node.condition == nullptr) return items;
   std::vector<Value> chosen;
@@ -170,7 +170,7 @@ Interpreter::Flow Interpreter::run_loop(const For& node, const Value& items, Sco
   loop->depth0 = depth0;
   loop->outer = outer;
   if (node.recursive) loop->recursive = &node;
-  bool completed = false;  // jinja2 runs the else block unless the body ran to its end at least once
+  bool completed = false;  // as in jinja2: the else block runs unless the body ran to its end at least once
   for (; loop->index0 < loop->length; ++loop->index0) {
     const Inner scope(*this, outer);
     assign(node.target, loop->items[loop->index0]);

@@ -15,13 +15,13 @@ const FilterTable& number_filters();
 const FilterTable& sequence_filters();   ///< sort, join, first, …
 const FilterTable& selection_filters();  ///< map, select, reject, …
 
-/// The filter `name`, or null.
+/// The filter with this name, or null.
 Filter find_filter(std::string_view name);
 
-/// item.a.b or item.0 for the path "a.b" or "0", as filters take it in `attribute`. `fallback`, unless it is None,
-/// replaces an undefined value after each step.
+/// Looks up a path as the `attribute` of filters: "a.b" gives item.a.b, and "0" gives item.0. `fallback`, unless it is
+/// None, replaces an undefined value after each step.
 Value attribute_path(Interpreter& run, const Value& item, const Value& path, const Value& fallback = {});
-/// Lower case of a text; other values as they are: what filters compare unless they are case sensitive.
+/// A text in lower case, any other value unchanged. Filters compare these, unless they are case sensitive.
 Value ignore_case(const Value& value);
 
 }  // namespace lamina::text::jinja

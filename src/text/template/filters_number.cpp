@@ -12,7 +12,7 @@
 namespace lamina::text::jinja {
 namespace {
 
-/// Digits without space around them, a leading + and underscores between digits; nullopt if underscores are misplaced.
+/// Digits without surrounding space, a leading +, or underscores between digits. Empty if underscores are misplaced.
 std::optional<std::string> plain_digits(std::string_view text) {
   text = strip(text, Side::both);
   if (!text.empty() && text[0] == '+' && text.substr(1, 1) != "-") text.remove_prefix(1);
@@ -105,7 +105,7 @@ Value round_filter(Interpreter& run, const Value& input, const Arguments& given)
     const double rounded = std::nearbyint(number.real() * scale) / scale;
     return number.is_real() ? Value(rounded) : Value(truncated(rounded).value_or(0));
   }
-  char buffer[700];  // printf rounds the exact value, as Python does
+  char buffer[700];  // printf rounds the exact value, like Python
   const int length = std::snprintf(buffer, sizeof buffer, "%.*f", static_cast<int>(precision), number.real());
   run.charge(static_cast<size_t>(length));
   return parse_whole<double>(std::string(buffer, static_cast<size_t>(length))).value_or(number.real());

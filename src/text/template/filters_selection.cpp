@@ -11,9 +11,9 @@
 namespace lamina::text::jinja {
 namespace {
 
-/// Calls visit(item, result) for every item of `input`, none if it is false, and returns the result. Generators are
-/// lazy in Python: what fails, fails when they are used. Here they are computed at once, and the failure is kept for
-/// then.
+/// Calls visit(item, result) for every item of `input` (for none if `input` is false) and returns the result. Python's
+/// generators are lazy, so their errors occur when they are used. Here they are computed at once, and an error is
+/// stored and thrown on use.
 template <class F>
 Value lazily(Interpreter& run, const Value& input, const F& visit) {
   std::vector<Value> items;
@@ -45,8 +45,8 @@ Value map_filter(Interpreter& run, const Value& input, const Arguments& given) {
   });
 }
 
-/// Keeps the items for which a test equals `wanted`; the test is of the item or of one of its attributes. Without a
-/// test the truth of the value counts.
+/// Keeps the items for which a test equals `wanted`. The test applies to the item or to one of its attributes. Without
+/// a test, the truth of the value counts.
 Value select_if(Interpreter& run, const Value& input, const Arguments& given, bool wanted, bool by_attribute) {
   const size_t test = by_attribute ? 1 : 0;
   if (given.positional.size() < test) throw Failure("selectattr, rejectattr: the name of the attribute is missing");

@@ -75,7 +75,7 @@ struct Keyed {
   Value item;
 };
 
-/// Sorts stably by keys; charges for the comparisons.
+/// Sorts stably by keys. Charges the work for the comparisons.
 void sort_by_keys(Interpreter& run, std::vector<Keyed>& all, bool reverse) {
   const auto less = [&](const Keyed& a, const Keyed& b) {
     for (size_t i = 0; i < a.keys.size(); ++i) {
@@ -98,7 +98,7 @@ std::vector<Value> items_of(std::vector<Keyed> all) {
   return items;
 }
 
-/// The paths in "a,b.c", or the single path that is not text.
+/// The comma-separated paths in a text such as "a,b.c". Any other value is a single path.
 std::vector<Value> paths_in(const Value& attribute) {
   if (!attribute.is_string()) return {attribute};
   std::vector<Value> paths;

@@ -1,4 +1,4 @@
-// Filters of text, and those of any value: tojson, default, string, …
+// Filters of text, and of any value: tojson, default, string, …
 #include <algorithm>
 
 #include "lamina/base/error.h"
@@ -11,13 +11,13 @@
 namespace lamina::text::jinja {
 namespace {
 
-/// str(value), charged.
+/// str(value); charges the work.
 std::string text_of(Interpreter& run, const Value& value) {
   run.charge(value.size());
   return to_text(value);
 }
 
-/// Filters without arguments from text to text.
+/// A filter without arguments that maps text to text.
 template <std::string (*filter)(std::string_view)>
 Value simple_text_filter(Interpreter& run, const Value& input, const Arguments& given) {
   const BoundArguments none("this filter", given, {});
@@ -25,7 +25,8 @@ Value simple_text_filter(Interpreter& run, const Value& input, const Arguments& 
   return input.is_markup() ? result.as_markup() : result;
 }
 
-/// The form of transformers: json.dumps(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False).
+/// json.dumps as transformers calls it: json.dumps(x, ensure_ascii=False, indent=None, separators=None,
+/// sort_keys=False).
 Value tojson_filter(Interpreter& run, const Value& input, const Arguments& given) {
   const BoundArguments arguments("tojson", given, {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;

@@ -1,4 +1,4 @@
-// Python's two ways of formatting: "%s" % values and "{}".format(values).
+// The two ways of formatting in Python: "%s" % values, and "{}".format(values).
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 constexpr int kMaxFormatWidth = 100'000;
 constexpr int kMaxFormatPrecision = 300;
 
-/// One field: [[fill]align][sign][#][0][width][,][.precision][type].
+/// A format specification: [[fill]align][sign][#][0][width][,][.precision][type].
 struct FieldSpec {
   std::string fill = " ";
   char align = '\0';  ///< '<', '>', '^', '=' or none
@@ -27,7 +27,7 @@ struct FieldSpec {
   char type = '\0';
 };
 
-/// Reads a number at the front of `text`, which it removes.
+/// Reads and removes a number at the start of `text`.
 int take_number(std::string_view& text, int fallback, int most) {
   int value = fallback;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -48,7 +48,7 @@ std::string padded(std::string text, const FieldSpec& spec, char default_align) 
   };
   if (align == '<') return text + fill(missing);
   if (align == '^') return fill(missing / 2) + text + fill(missing - missing / 2);
-  if (align == '=') {  // after the sign
+  if (align == '=') {  // pad after the sign
     const size_t sign = !text.empty() && (text[0] == '-' || text[0] == '+' || text[0] == ' ') ? 1 : 0;
     return text.substr(0, sign) + fill(missing) + text.substr(sign);
   }
@@ -127,7 +127,7 @@ FieldSpec parse_field(std::string_view text) {
   return spec;
 }
 
-/// format(value, spec).
+/// Python's format(value, spec).
 std::string formatted(Interpreter& run, const Value& value, std::string_view text) {
   run.charge(value.size());
   if (text.empty()) return to_text(value);
@@ -150,7 +150,7 @@ std::string formatted(Interpreter& run, const Value& value, std::string_view tex
   return out;
 }
 
-/// Follows a field name such as 0, name, name.attribute or name[key].
+/// Looks up a field name such as 0, name, name.attribute or name[key].
 Value field_value(Interpreter& run, std::string_view field, const Arguments& arguments, size_t& automatic) {
   const size_t end = std::min(field.find_first_of(".["), field.size());
   const std::string_view name = field.substr(0, end);
@@ -182,7 +182,7 @@ Value field_value(Interpreter& run, std::string_view field, const Arguments& arg
   return value;
 }
 
-/// Gives the values of % formatting one after another, or by name.
+/// Supplies the values of % formatting, one after another or by name.
 class PercentValues {
  public:
   explicit PercentValues(const Value& values) : values_(values) {}
@@ -232,7 +232,7 @@ std::string percent_field(const Value& value, FieldSpec spec) {
   throw Failure(str("%: the conversion '", std::string(1, type), "' is not supported"));
 }
 
-/// The flags, width, precision and type after a %.
+/// Reads the flags, width, precision and type after a %.
 FieldSpec take_percent_spec(std::string_view& rest) {
   FieldSpec spec;
   for (; !rest.empty() && std::string_view("-+ 0#").find(rest[0]) != std::string_view::npos; rest.remove_prefix(1)) {
@@ -298,7 +298,7 @@ std::string brace_format(Interpreter& run, std::string_view format, const Argume
       at = end;
       continue;
     }
-    if (format.substr(at + 1, 1) == std::string_view(&c, 1)) {  // {{ and }}
+    if (format.substr(at + 1, 1) == std::string_view(&c, 1)) {  // escaped: {{ or }}
       out += c;
       at += 2;
       continue;

@@ -1,4 +1,4 @@
-// Global functions: Jinja's, and those that transformers adds.
+// Global functions: those of Jinja, and those that transformers adds.
 #include <ctime>
 
 #include "lamina/base/error.h"
@@ -30,7 +30,7 @@ Value range_function(Interpreter& run, const Arguments& given) {
   return Value::sequence(std::move(items), SequenceKind::range);
 }
 
-/// The entries that dict(…) and namespace(…) are made of: those of a dict, then the keyword arguments.
+/// The entries for dict(…) and namespace(…): those of a dict argument, then the keyword arguments.
 std::vector<std::pair<Value, Value>> entries_of(Interpreter& run, const char* function, const Arguments& given) {
   std::vector<std::pair<Value, Value>> entries;
   if (given.positional.size() > 1) throw Failure(str(function, ": takes at most one argument without a name"));
@@ -69,7 +69,7 @@ Value strftime_now(Interpreter& run, const Arguments& given) {
   if (format.size() > kMaxTimeFormat) throw Failure(str("strftime_now: the format has ", format.size(), " bytes"));
   std::string out(format.size() * 64 + 64, '\0');
   const std::tm now = run.now();
-  // A space in front tells an empty result from a buffer that is too small.
+  // The space at the start distinguishes an empty result from a buffer that is too small.
   out.resize(std::strftime(out.data(), out.size(), (" " + format).c_str(), &now));
   if (out.empty()) throw Failure("strftime_now: the result is too long");
   return run.text(out.substr(1));

@@ -17,35 +17,35 @@ namespace lamina::text::jinja {
 
 /// Limits on one rendering. They bound time and memory for any template and any input.
 struct Limits {
-  size_t max_work = 20'000'000;          ///< evaluated nodes, plus one for every 16 bytes that are made
-  size_t max_output = size_t{32} << 20;  ///< bytes; of every text in between, too
+  size_t max_work = 20'000'000;          ///< evaluated nodes, plus one for every 16 bytes that are created
+  size_t max_output = size_t{32} << 20;  ///< in bytes; also for every intermediate text
   size_t max_depth = 1000;               ///< nested evaluations: expressions, blocks, macros that call macros
 };
 
-/// raise_exception(message) in a template: the conversation is not what the template accepts.
+/// Thrown by raise_exception(message) in a template: the template does not accept this conversation.
 class Raised : public Failure {
  public:
   using Failure::Failure;
 };
 
-/// Variables of a block. A macro keeps the scope in which it was defined.
+/// The variables of a block. A macro keeps the scope in which it was defined.
 struct Scope {
   Scope* parent = nullptr;
   std::unordered_map<std::string_view, Value> variables;
-  bool captured = false;  ///< a macro may need it after the block has ended
+  bool captured = false;  ///< a macro may need this scope after the block has ended
 };
 
-/// Runs a syntax tree. Used once.
+/// Runs a syntax tree, once.
 class Interpreter {
  public:
   using Variables = std::vector<std::pair<std::string, Value>>;
   Interpreter(const Limits& limits, std::tm now) : limits_(limits), now_(now) {}
 
   std::string run(const Block& block, const Variables& variables);
-  size_t line() const { return line_; }  ///< of the statement that runs
+  size_t line() const { return line_; }  ///< line of the current statement
 
-  // For filters, tests and methods.
-  void charge(size_t bytes);  ///< counts work; throws Failure beyond the limit
+  // Used by filters, tests and methods.
+  void charge(size_t bytes);  ///< adds work; throws Failure beyond the limit
   Value text(std::string text);
   Value list(std::vector<Value> items);
   Value generator(std::vector<Value> items);
@@ -114,16 +114,16 @@ class Interpreter {
   Scope* scope_ = &root_;
   std::vector<std::unique_ptr<Scope>> captured_scopes_;
   std::deque<Namespace> namespaces_;
-  std::vector<Value> block_texts_;  ///< inputs of the filters of {% filter %} and {% set %} blocks
+  std::vector<Value> block_texts_;  ///< input texts for the filters of {% filter %} and {% set %} blocks
 };
 
-/// The global function `name`, or Undefined.
+/// The global function with this name, or Undefined.
 Value global_function(const std::string& name);
-/// The method `name` of a text, list, tuple or dict, bound to it; nullopt if there is none.
+/// The method of a text, list, tuple or dict with this name, bound to `self`. Empty if there is none.
 std::optional<Value> bound_method(const Value& self, const std::string& name);
-/// text % values; `values` is a tuple, a dict or a single value.
+/// text % values, where `values` is a tuple, a dict or a single value.
 std::string percent_format(Interpreter& run, std::string_view format, const Value& values);
-/// str.format.
+/// Python's str.format.
 std::string brace_format(Interpreter& run, std::string_view format, const Arguments& arguments);
 
 }  // namespace lamina::text::jinja

@@ -17,7 +17,9 @@ bool is_name_start(char c) {
 }
 bool is_name_part(char c) { return is_name_start(c) || is_ascii_digit(c); }
 
-/// "\r\n" and "\r" become "\n"; one newline at the end is dropped.
+/// Replaces "\r
+/// " and "\r" by "
+/// ". Drops one newline at the end.
 std::string normalize_newlines(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -44,7 +46,7 @@ class Lexer {
   }
 
  private:
-  /// Text up to the next tag, then the tag.
+  /// Reads text up to the next tag, then the tag.
   void lex_root() {
     const size_t tag = find_tag(at_);
     if (tag == std::string_view::npos) {
@@ -76,8 +78,8 @@ class Lexer {
     return std::string_view::npos;
   }
 
-  /// `-` strips all whitespace before a tag; without a sign, lstrip_blocks strips the line before a block or comment if
-  /// it is blank.
+  /// Strips text before a tag. `-` strips all white space. Without a sign, lstrip_blocks strips the line before a block
+  /// or comment if it is blank.
   std::string_view strip_before_tag(std::string_view data, char sign, bool strips_line) const {
     if (sign == '-') return strip(data, Side::right);
     if (sign == '+' || !strips_line) return data;
@@ -87,7 +89,7 @@ class Lexer {
     return strip(data.substr(line), Side::both).empty() ? data.substr(0, line) : data;
   }
 
-  /// After the end of a tag: `-` strips all whitespace, otherwise trim_blocks strips one newline.
+  /// Strips text after a tag. `-` strips all white space; otherwise trim_blocks strips one newline.
   void finish_tag(size_t end, char sign, bool trims) {
     if (sign == '-') {
       const std::string_view rest = source_.substr(end);
@@ -111,13 +113,13 @@ class Lexer {
     return at + rest.size() - strip(rest, Side::left).size();
   }
 
-  /// The position after `word`, if it comes next within a tag; otherwise npos.
+  /// The position after `word` if it comes next within a tag; npos otherwise.
   size_t after_word(size_t at, std::string_view word) const {
     at = skip_space(at);
     return source_.substr(at, word.size()) == word ? skip_space(at + word.size()) : std::string_view::npos;
   }
 
-  /// {% raw %} … {% endraw %}, if the tag whose start was read is one.
+  /// Reads {% raw %} … {% endraw %}, if the current tag is a raw tag.
   bool lex_raw() {
     size_t at = after_word(at_, "raw");
     if (at == std::string_view::npos) return false;
@@ -142,7 +144,7 @@ class Lexer {
 
   void lex_expression(TokenKind begin, TokenKind end, char closing) {
     add(begin, "");
-    std::string open;  // brackets that are not closed yet: inside them }} and %} are symbols
+    std::string open;  // open brackets; within them, }} and %} are symbols
     for (;;) {
       advance(skip_space(at_));
       if (at_ >= source_.size()) fail("a tag has no end; expected %} or }}");
@@ -189,7 +191,7 @@ class Lexer {
     advance(end + 1);
   }
 
-  /// Digits with single underscores between them.
+  /// End of digits with single underscores between them.
   size_t digits_end(size_t at) const {
     while (at < source_.size() && (is_ascii_digit(source_[at]) || (source_[at] == '_' && at + 1 < source_.size() &&
                                                                    is_ascii_digit(source_[at + 1])))) {
@@ -272,7 +274,7 @@ class Lexer {
   std::string_view source_;
   size_t at_ = 0;
   size_t line_ = 1;
-  bool line_starting_ = true;  // whether the last match ended a line
+  bool line_starting_ = true;  // whether the previous match ended a line
   std::vector<Token> tokens_;
 };
 

@@ -8,7 +8,7 @@
 
 namespace lamina::text::jinja {
 
-/// A template that cannot be parsed. Template::parse adds the name.
+/// Thrown for a template that cannot be parsed. Template::parse adds the name.
 class SyntaxError : public std::runtime_error {
  public:
   SyntaxError(size_t line, const std::string& message) : std::runtime_error(message), line_(line) {}
@@ -23,11 +23,11 @@ enum class TokenKind { data, block_begin, block_end, print_begin, print_end, nam
 struct Token {
   TokenKind kind = TokenKind::end;
   size_t line = 1;
-  std::string text;  ///< data, names, contents of strings, symbols
+  std::string text;  ///< data, name, content of a string, or symbol
   Value number;
 };
 
-/// Splits a template as jinja2 does with trim_blocks and lstrip_blocks. Comments and raw blocks are resolved here.
+/// Splits a template into tokens, as jinja2 does with trim_blocks and lstrip_blocks. Resolves comments and raw blocks.
 std::vector<Token> tokenize(std::string_view source);
 
 }  // namespace lamina::text::jinja

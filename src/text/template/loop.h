@@ -9,8 +9,8 @@ namespace lamina::text::jinja {
 struct For;
 struct Scope;
 
-/// The variable `loop` of a for loop. When the loop ends, its items are released: `changed(loop)` could otherwise keep
-/// it alive forever.
+/// The variable `loop` of a for loop. Its items are released when the loop ends, because `changed(loop)` could
+/// otherwise keep it alive forever.
 struct Loop {
   std::vector<Value> items;
   size_t index0 = 0;
@@ -20,7 +20,7 @@ struct Loop {
   const For* recursive = nullptr;  ///< the statement that loop(items) runs again
   Scope* outer = nullptr;
 
-  /// loop.NAME; nullopt if there is no such attribute or it is a method.
+  /// loop.NAME. Empty if there is no such attribute, or if it is a method.
   std::optional<Value> attribute(std::string_view name) const;
   Value cycle(const Arguments& arguments) const;
   Value changed(const Arguments& arguments);

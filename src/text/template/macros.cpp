@@ -19,8 +19,8 @@ Value Interpreter::macro_value(const Macro& macro) {
   return std::shared_ptr<const Callable>(std::move(callable));
 }
 
-/// Sets the parameters in the current scope as jinja2 does: positional, then named, then defaults, which may use the
-/// parameters before them.
+/// Sets the parameters in the current scope as jinja2 does: positional arguments, then named ones, then defaults. A
+/// default may use the parameters before it.
 void Interpreter::bind_parameters(const Macro& macro, const Arguments& arguments) {
   auto named = arguments.named;
   const auto take = [&](const std::string& name) -> std::optional<Value> {

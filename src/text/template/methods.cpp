@@ -30,7 +30,7 @@ Value dict_view(Interpreter& run, const Value& self, const Arguments& given) {
 
 Value copy_of(Interpreter& /*run*/, const Value& self, const Arguments& given) {
   const BoundArguments none("copy", given, {});
-  return self;  // values do not change
+  return self;  // values are immutable, so no copy is needed
 }
 
 Value list_index(Interpreter& run, const Value& self, const Arguments& given) {
@@ -63,7 +63,7 @@ const MethodTable& list_methods() {
   return table;
 }
 
-/// Methods that change their object. jinja2's immutable sandbox makes them undefined.
+/// Methods that change their object. In jinja2's immutable sandbox they are undefined.
 bool is_forbidden(const Value& self, std::string_view name) {
   static constexpr std::string_view kDict[] = {"clear", "pop", "popitem", "setdefault", "update"};
   static constexpr std::string_view kList[] = {"append", "clear", "pop",    "reverse",

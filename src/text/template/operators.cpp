@@ -83,7 +83,7 @@ bool is_list_or_tuple(const Value& value) {
   return value.is_sequence(SequenceKind::list) || value.is_sequence(SequenceKind::tuple);
 }
 
-/// How jinja2's messages name an object: "None", "dict object".
+/// The name of an object in jinja2's messages: "None", "dict object".
 std::string object_name(const Value& value) { return value.is_none() ? "None" : value.type_name() + " object"; }
 
 Value missing_attribute(const Value& object, const std::string& name) {
@@ -100,7 +100,7 @@ std::optional<Value> own_attribute(const Value& object, const std::string& name)
   if (name != "cycle" && name != "changed") return loop->attribute(name);
   auto callable = std::make_shared<Callable>();
   callable->name = name;
-  // A weak pointer: the loop may hold the method.
+  // A weak pointer, because the loop may contain the method.
   callable->call = [weak = std::weak_ptr<Loop>(loop), cycles = name == "cycle"](Interpreter&, const Arguments& given) {
     const auto alive = weak.lock();
     if (alive == nullptr) throw Failure("the loop has ended");
@@ -109,7 +109,7 @@ std::optional<Value> own_attribute(const Value& object, const std::string& name)
   return Value(std::shared_ptr<const Callable>(std::move(callable)));
 }
 
-/// The element at a Python index, which may be negative; nullopt if there is none.
+/// The element at a Python index, which may be negative. Empty if there is none.
 std::optional<Value> element(const Value& object, int64_t index) {
   if (object.is_sequence(SequenceKind::generator) || object.is_sequence(SequenceKind::view)) return {};
   if (!object.is_string() && !object.is_sequence()) return {};

@@ -59,7 +59,7 @@ Block Parser::parse() {
   return block;
 }
 
-/// Statements up to a tag named in `ends`, whose name is the next token afterwards, or to the end of the template.
+/// Parses statements up to a tag named in `ends`, or to the end of the template. The tag's name is then the next token.
 Block Parser::parse_until(std::initializer_list<std::string_view> ends) {
   const Nested nested(*this);
   Block block;
@@ -83,7 +83,7 @@ Block Parser::parse_until(std::initializer_list<std::string_view> ends) {
   }
 }
 
-/// The rest of a tag and what follows, up to one of `ends`.
+/// Parses the rest of a tag and its body, up to one of `ends`.
 Block Parser::parse_body(std::initializer_list<std::string_view> ends) {
   const size_t line = now().line;
   skip_symbol(":");

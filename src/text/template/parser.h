@@ -10,8 +10,8 @@
 
 namespace lamina::text::jinja {
 
-inline constexpr size_t kMaxSyntaxDepth = 200;      ///< nested blocks and brackets
-inline constexpr size_t kMaxExpressionDepth = 400;  ///< height of an expression: also a + b + c + …
+inline constexpr size_t kMaxSyntaxDepth = 200;      ///< maximum nesting of blocks and brackets
+inline constexpr size_t kMaxExpressionDepth = 400;  ///< maximum height of an expression, also of a + b + c + …
 
 /// Recursive-descent parser with jinja2's grammar and precedence. Throws SyntaxError.
 class Parser {
@@ -66,7 +66,7 @@ class Parser {
   std::string parse_dotted_name();
   bool ends_tuple() const;
 
-  /// A node whose depth is checked.
+  /// Creates a node and checks its depth.
   template <class... Parts>
   ExpressionPtr make(ExpressionKind kind, size_t line, std::string name, Parts... parts);
   void check_depth(Expression& node) const;
@@ -88,11 +88,11 @@ class Parser {
   std::vector<Token> tokens_;
   size_t at_ = 0;
   size_t depth_ = 0;
-  size_t loops_ = 0;            ///< loops around the current statement, within the current macro
+  size_t loops_ = 0;            ///< number of loops around the current statement, within the current macro
   std::vector<Macro*> macros_;  ///< macros around the current statement
 };
 
-/// Counts nesting while it exists.
+/// Counts the nesting depth during its lifetime.
 class Parser::Nested {
  public:
   explicit Nested(Parser& parser) : parser_(parser) {

@@ -5,7 +5,7 @@
 
 namespace lamina::text::jinja {
 
-/// A new scope while it exists. A scope that a macro captured lives on until the end of the rendering.
+/// A new scope for its lifetime. A scope that a macro captured stays until the end of the rendering.
 class Interpreter::Inner {
  public:
   Inner(Interpreter& run, Scope* parent) : run_(run), outer_(run.scope_), scope_(std::make_unique<Scope>()) {
@@ -25,7 +25,7 @@ class Interpreter::Inner {
   std::unique_ptr<Scope> scope_;
 };
 
-/// Counts nested evaluations, so that no template overflows the stack.
+/// Counts nested evaluations, so that no template can overflow the stack.
 class Interpreter::Deeper {
  public:
   explicit Deeper(Interpreter& run) : run_(run) {
@@ -42,7 +42,7 @@ class Interpreter::Deeper {
   Interpreter& run_;
 };
 
-/// Releases what a loop holds when it ends.
+/// Releases the items of a loop when it ends.
 class EndOfLoop {
  public:
   explicit EndOfLoop(Loop& loop) : loop_(loop) {}

@@ -1,4 +1,4 @@
-// str.split and its relatives.
+// Python's str.split and related methods.
 #include <algorithm>
 
 #include "lamina/text/template/arguments.h"
@@ -17,7 +17,7 @@ size_t count_limit(const BoundArguments& arguments) {
   return most < 0 ? SIZE_MAX : static_cast<size_t>(most);
 }
 
-/// Bytes before the first whitespace.
+/// Number of bytes before the first white space.
 size_t word_length(std::string_view text) {
   size_t length = 0;
   while (length < text.size()) {
@@ -28,7 +28,7 @@ size_t word_length(std::string_view text) {
   return length;
 }
 
-/// At runs of whitespace, without empty pieces; after `most` cuts the rest is one piece.
+/// Splits at runs of white space, without empty pieces. After `most` cuts, the rest is one piece.
 Pieces split_at_space(std::string_view text, size_t most) {
   Pieces pieces;
   for (text = strip(text, Side::left); !text.empty(); text = strip(text, Side::left)) {
@@ -52,7 +52,7 @@ Pieces split_at(std::string_view text, std::string_view separator, size_t most) 
   return pieces;
 }
 
-/// The last `most` cuts of rsplit, found on the reversed text.
+/// Splits at the last `most` separators (rsplit), found in the reversed text.
 Pieces rsplit_at(std::string_view text, std::string_view separator, size_t most) {
   const std::string reversed_text(text.rbegin(), text.rend());
   const std::string reversed_separator(separator.rbegin(), separator.rend());
@@ -69,7 +69,7 @@ Pieces rsplit_at(std::string_view text, std::string_view separator, size_t most)
 Pieces rsplit_at_space(std::string_view text, size_t most) {
   Pieces pieces = split_at_space(text, SIZE_MAX);
   if (pieces.size() <= most) return pieces;
-  const size_t joined = pieces.size() - most;  // the first ones stay together, with the space before them
+  const size_t joined = pieces.size() - most;  // the first pieces stay together, including the space between them
   const std::string_view last = pieces[joined - 1];
   Pieces out = {text.substr(0, static_cast<size_t>(last.data() + last.size() - text.data()))};
   out.insert(out.end(), pieces.begin() + static_cast<std::ptrdiff_t>(joined), pieces.end());

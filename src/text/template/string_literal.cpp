@@ -28,8 +28,8 @@ char32_t hex_escape(std::string_view digits, size_t count) {
   return value;
 }
 
-/// jinja2 escapes other characters than ASCII before it decodes, so that a backslash before one escapes the escape:
-/// "\é" becomes "\xe9", spelled out.
+/// jinja2 escapes non-ASCII characters before it decodes a literal. So a backslash before one escapes that escape: "\é"
+/// becomes the four characters "\xe9".
 void append_spelled_out(std::string& out, char32_t c) {
   char buffer[16];
   const char* format = c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x";
@@ -37,7 +37,8 @@ void append_spelled_out(std::string& out, char32_t c) {
   out += buffer;
 }
 
-/// Appends the escape whose first character after the backslash is literal[at]; returns how long it is.
+/// Appends the character of an escape sequence. literal[at] is the first character after the backslash. Returns the
+/// length.
 size_t append_escape(std::string& out, std::string_view literal, size_t at) {
   static constexpr std::string_view kNames = "abfnrtv\\'\"\n";
   static constexpr std::string_view kMeanings = "\a\b\f\n\r\t\v\\'\"";

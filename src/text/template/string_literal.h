@@ -5,7 +5,7 @@
 
 namespace lamina::text::jinja {
 
-/// The content of a string literal, as Python's unicode-escape codec decodes it. Throws Failure on a bad escape.
+/// Decodes the content of a string literal, like Python's unicode-escape codec. Throws Failure for an invalid escape.
 std::string unescape_literal(std::string_view literal);
 
 }  // namespace lamina::text::jinja

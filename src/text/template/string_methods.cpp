@@ -10,7 +10,7 @@
 namespace lamina::text::jinja {
 namespace {
 
-/// Methods without arguments from text to text.
+/// A method without arguments that maps text to text.
 template <std::string (*method)(std::string_view)>
 Value case_method(Interpreter& run, const Value& self, const Arguments& given) {
   const BoundArguments none("a method of str", given, {});
@@ -25,7 +25,7 @@ Value strip_method(Interpreter& run, const Value& self, const Arguments& given) 
   return run.text(std::string(strip(self.text(), side, arguments.text(0))));
 }
 
-/// The part self[start:end] that methods search, and where it begins in characters.
+/// The part self[start:end] that a method searches, and its position in characters.
 struct Part {
   std::string_view text;
   size_t start = 0;
@@ -129,7 +129,7 @@ Value remove_affix(Interpreter& run, const Value& self, const Arguments& given) 
   return run.text(std::string(text));
 }
 
-/// ljust, rjust, center: `left` and `right` say on which sides the padding goes.
+/// ljust, rjust, center. `left` and `right` tell on which sides to pad.
 template <bool left, bool right>
 Value pad_method(Interpreter& run, const Value& self, const Arguments& given) {
   const BoundArguments arguments("ljust, rjust, center", given, {"width", "fillchar"});
@@ -137,7 +137,7 @@ Value pad_method(Interpreter& run, const Value& self, const Arguments& given) {
   const int64_t width = std::min<int64_t>(arguments.integer(0), static_cast<int64_t>(run.limits().max_output / 4));
   const int64_t missing = std::max<int64_t>(0, width - self.length());
   run.charge(static_cast<size_t>(missing) * fill.size());
-  // center puts the odd character on the left if the width is odd, as Python does
+  // Like Python, center puts the extra character on the left if the width is odd.
   const int64_t before = left && right ? missing / 2 + (missing & width & 1) : left ? missing : 0;
   std::string text;
   for (int64_t i = 0; i < before; ++i) text += fill;

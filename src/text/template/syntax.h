@@ -15,7 +15,7 @@ namespace lamina::text::jinja {
 struct Expression;
 using ExpressionPtr = std::unique_ptr<Expression>;
 
-/// The arguments in a call, filter or test.
+/// The arguments of a call, filter or test.
 struct ArgumentSyntax {
   std::vector<ExpressionPtr> positional;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
@@ -56,11 +56,11 @@ struct Expression {
   ArgumentSyntax arguments;
 };
 
-/// Assignment target, left of `=` or after `for`: a name, namespace.member, or several of them.
+/// The target of an assignment, left of `=` or after `for`: a name, namespace.member, or several targets.
 struct Target {
   std::string name;
-  std::string member;         ///< empty unless it is a namespace's
-  std::vector<Target> parts;  ///< of a tuple
+  std::string member;         ///< empty, unless it is a member of a namespace
+  std::vector<Target> parts;  ///< for a tuple
   bool is_tuple = false;
 };
 
@@ -104,7 +104,7 @@ struct With {
 };
 struct Macro {
   std::string name;
-  std::vector<std::pair<std::string, ExpressionPtr>> parameters;  ///< with defaults, which may be null
+  std::vector<std::pair<std::string, ExpressionPtr>> parameters;  ///< with default values, which may be null
   Block body;
   bool uses_caller = false;
   bool uses_varargs = false;
@@ -114,7 +114,7 @@ struct CallBlock {
   Macro caller;
   ExpressionPtr call;
 };
-struct Generation {  ///< {% generation %}: marks the assistant's text for training; renders as its body
+struct Generation {  ///< {% generation %}: marks the assistant's text for training; rendered like its body
   Block body;
 };
 struct Break {};

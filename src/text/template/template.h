@@ -14,12 +14,12 @@ namespace lamina::text::jinja {
 
 inline constexpr size_t kMaxTemplateSize = size_t{1} << 20;
 
-/// A template that cannot be parsed or rendered. The message names template and line.
+/// Thrown if a template cannot be parsed or rendered. The message gives the template's name and the line.
 class TemplateError : public Error {
  public:
   TemplateError(const std::string& message, size_t line, bool raised) : Error(message), line_(line), raised_(raised) {}
   size_t line() const { return line_; }
-  /// Whether the template called raise_exception: it refuses this conversation.
+  /// Whether the template called raise_exception because it does not accept this conversation.
   bool raised() const { return raised_; }
 
  private:
@@ -29,17 +29,17 @@ class TemplateError : public Error {
 
 struct RenderOptions {
   Limits limits;
-  std::optional<std::tm> now;  ///< the time that strftime_now formats; the system's local time if unset
+  std::optional<std::tm> now;  ///< time that strftime_now formats; unset: the system's local time
 };
 
-/// One parsed Jinja template, in the dialect of transformers: jinja2 with trim_blocks, lstrip_blocks, loop controls and
+/// A parsed Jinja template, in the dialect of transformers: jinja2 with trim_blocks, lstrip_blocks, loop controls and
 /// the immutable sandbox. Immutable: threads share one without locks.
 class Template {
  public:
-  /// `name` names the template in messages. Throws TemplateError.
+  /// `name` is the template's name in messages. Throws TemplateError.
   static Template parse(std::string_view source, const std::string& name);
 
-  /// `variables`: a JSON object. Throws TemplateError.
+  /// `variables` must be a JSON object. Throws TemplateError.
   std::string render(const nlohmann::ordered_json& variables, const RenderOptions& options = {}) const;
 
  private:

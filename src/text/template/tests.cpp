@@ -12,7 +12,7 @@ namespace {
 
 using Test = bool (*)(Interpreter&, const Value&, const Arguments&);
 
-using PlainTest = bool (*)(const Value&);  // without arguments
+using PlainTest = bool (*)(const Value&);  // a test without arguments
 
 int64_t integer_operand(const Value& value) {
   if (value.is_undefined()) value.fail_undefined();

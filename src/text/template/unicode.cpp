@@ -198,7 +198,7 @@ size_t find_text(std::string_view text, std::string_view part, size_t from) {
   if (from > text.size()) return std::string_view::npos;
   if (part.empty()) return from;
   if (part.size() > text.size() - from) return std::string_view::npos;
-  // memmem is linear for any input; std::string_view::find is quadratic.
+  // memmem is linear for any input, std::string_view::find is quadratic.
   const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
   if (found == nullptr) return std::string_view::npos;
   return static_cast<size_t>(static_cast<const char*>(found) - text.data());

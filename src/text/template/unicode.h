@@ -7,7 +7,7 @@
 
 namespace lamina::text::jinja {
 
-// Python's str by code points. Texts here are valid UTF-8. Case mapping is one character to one, except for ß.
+// Python's str operations on code points. Texts must be valid UTF-8. Case mapping is one to one, except for ß.
 
 bool is_space(char32_t c);
 bool is_printable(char32_t c);
@@ -17,7 +17,7 @@ bool is_upper(char32_t c);
 bool is_lower(char32_t c);
 
 size_t count_characters(std::string_view text);
-/// The code points, as views into `text`.
+/// The characters, as views into `text`.
 std::vector<std::string_view> characters(std::string_view text);
 std::vector<char32_t> code_points(std::string_view text);
 /// Byte offset of code point `index`, at most the size of `text`.
@@ -30,20 +30,20 @@ std::string title_cased(std::string_view text);
 std::string swap_cased(std::string_view text);
 
 enum class Side { left, right, both };
-/// Without `set`, strips whitespace; otherwise the code points in `set`.
+/// Without `set`, strips white space; otherwise strips the code points in `set`.
 std::string_view strip(std::string_view text, Side side);
 std::string_view strip(std::string_view text, Side side, std::string_view set);
 
-/// & < > ' " as HTML entities.
+/// Replaces & < > ' " by HTML entities.
 std::string escape_html(std::string_view text);
 
-/// str.splitlines without line ends.
+/// Like Python's str.splitlines; the results have no line ends.
 std::vector<std::string_view> split_lines(std::string_view text);
 
-/// First occurrence of `part` at or after `from`, or npos. Linear time for any input.
+/// First occurrence of `part` at or after `from`, or npos. Takes linear time for any input.
 size_t find_text(std::string_view text, std::string_view part, size_t from = 0);
 size_t rfind_text(std::string_view text, std::string_view part);
-/// str.replace; a negative `count` replaces all. Throws Failure if the result exceeds `max_size` bytes.
+/// Python's str.replace. A negative `count` replaces all. Throws Failure if the result exceeds `max_size` bytes.
 std::string replace_text(std::string_view text, std::string_view old_part, std::string_view new_part, int64_t count,
                          size_t max_size);
 

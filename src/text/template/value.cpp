@@ -11,8 +11,8 @@
 namespace lamina::text::jinja {
 namespace {
 
-/// Depth and size of a container. The limits keep recursive functions over values from overflowing the stack, and
-/// values that repeat one part (x = [x, x]) from printing forever.
+/// Depth and size of a container. Limits on them prevent stack overflow in recursive functions over values, and endless
+/// printing of values that repeat a part (x = [x, x]).
 struct Extent {
   size_t depth = 0;
   size_t size = kScalarSize;

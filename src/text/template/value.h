@@ -14,7 +14,7 @@
 
 namespace lamina::text::jinja {
 
-/// An error while a template runs. Template::render catches it and adds the line.
+/// Thrown if rendering fails. Template::render catches it and adds the line.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -28,7 +28,7 @@ struct Callable;
 struct Namespace;
 struct Loop;
 
-/// jinja2's Undefined: prints as nothing, iterates over nothing, is false; any other use fails with `message`.
+/// jinja2's Undefined: prints as nothing, is false, and iterates over nothing. Any other use fails with `message`.
 struct Undefined {
   std::shared_ptr<const std::string> message;
 };
@@ -39,11 +39,11 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-/// The Python type of a sequence. It decides how it prints, compares and whether it has a length.
+/// The Python type of a sequence. Determines how it prints and compares, and whether it has a length.
 enum class SequenceKind { list, tuple, range, view, generator };
 
-/// A Python value as templates see it. Copies are cheap: text and containers are shared and never change, so that
-/// values cannot contain themselves. (The sandbox of transformers forbids changing lists and dicts, too.)
+/// A Python value in a template. Copies are cheap: text and containers are shared and immutable, so values cannot
+/// contain themselves. (The sandbox of transformers forbids changing lists and dicts, too.)
 class Value {
  public:
   Value() = default;  ///< None
@@ -65,7 +65,7 @@ class Value {
   static Value list(std::vector<Value> items) { return sequence(std::move(items), SequenceKind::list); }
   static Value tuple(std::vector<Value> items) { return sequence(std::move(items), SequenceKind::tuple); }
   static Value generator(std::vector<Value> items, std::string failure = {});
-  /// A later entry with an equal key replaces the value of the earlier one.
+  /// If keys are equal, the later entry replaces the value of the earlier one.
   static Value dict(std::vector<std::pair<Value, Value>> entries);
   static Value from_json(const nlohmann::ordered_json& tree);
 
@@ -83,26 +83,26 @@ class Value {
   bool is_callable() const { return std::holds_alternative<std::shared_ptr<const Callable>>(data_); }
 
   const std::string& text() const { return *std::get<std::shared_ptr<const std::string>>(data_); }
-  int64_t integer() const;  ///< of an integer or a bool
-  double real() const;      ///< of any number
+  int64_t integer() const;  ///< value of an integer or a bool
+  double real() const;      ///< value of any number
   const Sequence& items() const { return *std::get<std::shared_ptr<const Sequence>>(data_); }
   const Dict& entries() const { return *std::get<std::shared_ptr<const Dict>>(data_); }
   const Callable& callable() const { return *std::get<std::shared_ptr<const Callable>>(data_); }
-  Namespace* name_space() const;  ///< null if it is none
+  Namespace* name_space() const;  ///< null if it is not a namespace
   std::shared_ptr<Loop> loop() const;
-  [[noreturn]] void fail_undefined() const;  ///< throws the message of an Undefined
+  [[noreturn]] void fail_undefined() const;  ///< throws Failure with the message of an Undefined
 
-  /// The text as Markup: `+` then escapes the other operand for HTML, although templates render plain text.
+  /// The text as Markup. `+` then escapes the other operand for HTML, even though templates render plain text.
   Value as_markup() const;
 
   bool truth() const;
   bool has_length() const;
-  int64_t length() const;  ///< throws if there is none, as Python's len
-  /// The elements that a for loop sees. A generator is empty afterwards.
+  int64_t length() const;  ///< Python's len; throws Failure if the value has no length
+  /// The elements for a for loop. A generator is empty afterwards.
   std::vector<Value> iterate() const;
   bool is_iterable() const;
-  size_t depth() const;           ///< nesting of containers: 0 for scalars
-  size_t size() const;            ///< about the bytes of its repr(); a part that occurs twice counts twice
+  size_t depth() const;           ///< nesting of containers; 0 for scalars
+  size_t size() const;            ///< approximate bytes of its repr(); a shared part counts each time
   std::string type_name() const;  ///< Python's: "NoneType", "str", …
 
  private:
@@ -125,14 +125,14 @@ struct Sequence {
   SequenceKind kind = SequenceKind::list;
   size_t depth = 1;
   size_t size = 0;
-  mutable size_t consumed = 0;  ///< elements of a generator that were taken
-  std::string failure;          ///< what a generator throws after its last element; empty: nothing
+  mutable size_t consumed = 0;  ///< number of elements taken from a generator
+  std::string failure;          ///< error that a generator throws after its last element; empty: none
 };
 
-/// Keeps the order of insertion.
+/// A dict that keeps the order of insertion.
 struct Dict {
   std::vector<std::pair<Value, Value>> entries;
-  std::unordered_map<std::string_view, size_t> by_text;  ///< places of text keys
+  std::unordered_map<std::string_view, size_t> by_text;  ///< positions of text keys
   size_t depth = 1;
   size_t size = 0;
 
@@ -146,12 +146,12 @@ struct Callable {
   size_t depth = 1;
 };
 
-/// The only value that templates can change. The interpreter owns it, because it may contain itself.
+/// The only mutable value in templates. The interpreter owns it, because it may contain itself.
 struct Namespace {
   std::unordered_map<std::string, Value> members;
 };
 
-/// Python's ==, <, `in`. Ordering of other types than Python allows throws Failure.
+/// Python's ==, < and `in`. Comparing the order of types that Python cannot order throws Failure.
 bool equal(const Value& a, const Value& b);
 int compare(const Value& a, const Value& b, std::string_view symbol);
 bool contains(const Value& container, const Value& element);

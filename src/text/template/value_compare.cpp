@@ -45,7 +45,7 @@ int compare(const Value& a, const Value& b, std::string_view symbol) {
   if (a.is_undefined()) a.fail_undefined();
   if (b.is_undefined()) b.fail_undefined();
   if (a.is_number() && b.is_number()) return compare_numbers(a, b);
-  if (a.is_string() && b.is_string()) return a.text().compare(b.text());  // UTF-8 sorts like code points
+  if (a.is_string() && b.is_string()) return a.text().compare(b.text());  // UTF-8 has the order of code points
   const bool lists = a.is_sequence() && b.is_sequence() && a.items().kind == b.items().kind;
   if (!lists || a.is_sequence(SequenceKind::generator)) {
     throw Failure(

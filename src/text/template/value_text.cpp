@@ -71,7 +71,7 @@ std::string json_scalar(const Value& value) {
   return float_repr(value.real());
 }
 
-/// Writes values in the form of json.dumps: with an indent every element is on its own line.
+/// Writes values like json.dumps. With an indent, every element is on its own line.
 class JsonWriter {
  public:
   explicit JsonWriter(const JsonStyle& style) : style_(style) {}

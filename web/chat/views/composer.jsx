@@ -35,9 +35,9 @@ export const Composer = () => {
   useEffect(resize, [draft.value]);
   useEffect(() => { if (matchMedia("(min-width: 760px)").matches) area.current.focus(); }, []);
   const canContinue = complete && activePath.value.length > 0;
-  const ready = model.value && !isBusy.value && (draft.value.trim() !== "" || canContinue);
+  const ready = () => model.value && !isBusy.value && (draft.value.trim() !== "" || canContinue);
   const submit = () => {
-    if (!ready) return;
+    if (!ready()) return;
     const text = complete ? draft.value : draft.value.trim();
     draft.value = "";
     send(text);
@@ -63,7 +63,7 @@ export const Composer = () => {
           <span class="spacer" />
           {isBusy.value
             ? <button type="button" class="round stop" onClick={stopAnswer} aria-label="Stop" title="Stop (Esc)"><Icon name="stop" /></button>
-            : <button type="submit" class="round send" disabled={!ready} aria-label={canContinue && draft.value === "" ? "Continue" : "Send"} title="Send (Enter)"><Icon name="send" /></button>}
+            : <button type="submit" class="round send" disabled={!ready()} aria-label={canContinue && draft.value === "" ? "Continue" : "Send"} title="Send (Enter)"><Icon name="send" /></button>}
         </div>
       </div>
       <Meter />

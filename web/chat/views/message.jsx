@@ -34,7 +34,8 @@ const Editor = ({node, onDone}) => {
   const [text, setText] = useState(node.text);
   const area = useRef(null);
   useEffect(() => { area.current.focus(); area.current.setSelectionRange(text.length, text.length); }, []);
-  const submit = () => { onDone(); editMessage(node, text); };
+  // Enter may follow a keystroke before the redraw, when `text` is still the old one.
+  const submit = () => { const edited = area.current.value; onDone(); editMessage(node, edited); };
   const keys = (event) => {
     if (event.key === "Escape") { event.stopPropagation(); onDone(); }
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); submit(); }

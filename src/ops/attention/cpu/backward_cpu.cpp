@@ -1,10 +1,11 @@
-// One task handles one block of keys of one KV head against all queries of all heads that share it. Kᵀ and Vᵀ are built
-// once per task, dk and dv accumulate in private memory, and a tile costs five matrix products. Many tasks add to the
-// same dq, always in the order of their key blocks: dq is bit-identical for any number of threads and needs no second
-// buffer. Tasks also start in that order, so a waiting task always waits for a running one. Concurrent tasks mostly
-// belong to different heads and rarely contend. If there are too few heads, tasks of one head follow each other one
-// tile apart: each walks the queries from last to first, so with a sliding window the queries it shares with the
-// previous task come last.
+// A task handles one block of keys of one KV head, with all queries of all heads that share this KV head. Kᵀ and Vᵀ are
+// built once per task, dk and dv accumulate in private memory, and a tile costs five matrix products.
+//
+// Many tasks add to the same dq, always in the order of their key blocks. So dq is bit-identical for any number of
+// threads and needs no second buffer. Tasks also start in that order, so a waiting task always waits for a running one.
+// Concurrent tasks mostly belong to different heads and rarely wait. If there are too few heads, several tasks of one
+// head run concurrently, one tile apart. Each goes through the queries from last to first, so with a sliding window it
+// comes last to the queries that it shares with the previous task.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/attention/cpu/backward_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -19,7 +20,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-/// delta = Σ_d dy · y per query and head, and the sink gradient of each head per range of queries.
+/// Computes delta = Σ_d dy · y per query and head, and the gradient of the sinks per range of queries.
 template <class T, class A = Accumulate<T>>
 void dot_outputs(const AttentionBackward& args, const AttentionSizes& sizes, A* delta) {
   constexpr int64_t kGrain = 64;
@@ -54,7 +55,7 @@ void dot_outputs(const AttentionBackward& args, const AttentionSizes& sizes, A* 
   for (size_t i = 0; i < partial.size(); ++i) dsinks[i % static_cast<size_t>(sizes.n_heads)] += partial[i];
 }
 
-/// Sums the T5 bucket gradients of all tasks, in task order.
+/// Sums the T5 bucket gradients of all tasks, in the order of the tasks.
 template <class A>
 void sum_buckets(const BackwardShared<A>& shared, int64_t tasks, const Tensor& dt5) {
   const int64_t group = shared.sizes.group;
@@ -71,7 +72,8 @@ void sum_buckets(const BackwardShared<A>& shared, int64_t tasks, const Tensor& d
   }
 }
 
-/// More key tiles per task load the queries less often; only if there are many tasks and the tiles fit the L2 cache.
+/// Number of key tiles per task. With more tiles the queries are loaded less often. Used only if there are many tasks
+/// and the tiles fit the L2 cache.
 int64_t key_tiles_per_task(const AttentionSizes& sizes) {
   const int64_t tasks = sizes.batch * sizes.n_kv_heads * (sizes.seq_k / (kMostKeyTiles * kTile));
   return tasks >= 64 && sizes.d_qk + sizes.d_v <= 256 ? kMostKeyTiles : 2;

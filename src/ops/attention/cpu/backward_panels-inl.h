@@ -1,4 +1,4 @@
-// The products of the backward pass by tiles. Included once per target by backward_task-inl.h.
+// The matrix products of the backward pass with AMX tiles. Included once per SIMD target by backward_task-inl.h.
 #if defined(LAMINA_OPS_ATTENTION_CPU_BACKWARD_PANELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_ATTENTION_CPU_BACKWARD_PANELS_INL_H_
 #undef LAMINA_OPS_ATTENTION_CPU_BACKWARD_PANELS_INL_H_
@@ -18,7 +18,7 @@ TiledPair* take_pairs(TileScratch<A>& scratch, int64_t side, int64_t numbers) {
   return reinterpret_cast<TiledPair*>(scratch.take(panel_pairs(side, numbers)));
 }
 
-/// A tile of keys as right operands: kᵀ, vᵀ and the scaled k.
+/// A tile of keys and values as right operands: kᵀ, vᵀ and the scaled k.
 struct KeyPanels {
   TiledPair* kt;
   TiledPair* vt;
@@ -32,7 +32,7 @@ struct KeyPanels {
   }
 };
 
-/// A tile of queries: q and dy as left and as right operands, and room for the weights or gradients of the scores.
+/// A tile of queries: q and dy as left and as right operands, and memory for the weights or the score gradients.
 class QueryPanels {
  public:
   template <class A>
@@ -55,7 +55,7 @@ class QueryPanels {
     pack_column_panels<PanelOrder::mn_major>(dy, v_ld, d_v_, rows, dy_columns_);
   }
 
-  /// p = q kᵀ and ds = dy vᵀ, rows `ld` apart.
+  /// p = q kᵀ and ds = dy vᵀ, with row stride `ld`.
   template <class A>
   void multiply_rows(TileUnit unit, const KeyPanels& keys, int64_t n, A* p, A* ds, int64_t ld) {
     multiply_panels(unit, rows_, n, d_qk_, q_rows_, keys.kt, A{0}, p, ld);

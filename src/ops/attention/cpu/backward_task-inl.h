@@ -1,4 +1,4 @@
-// Included once per target by backward_cpu.cpp.
+// One task of the backward pass, see backward_cpu.cpp. Included once per SIMD target by that file.
 #if defined(LAMINA_OPS_ATTENTION_CPU_BACKWARD_TASK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_ATTENTION_CPU_BACKWARD_TASK_INL_H_
 #undef LAMINA_OPS_ATTENTION_CPU_BACKWARD_TASK_INL_H_
@@ -15,9 +15,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-constexpr int64_t kTile = 64;  // queries, and keys, per tile
+constexpr int64_t kTile = 64;  // number of queries, and of keys, per tile
 constexpr int64_t kMostKeyTiles = 4;
-constexpr int64_t kRowPanel = 8;  // queries that share one visible key range
+constexpr int64_t kRowPanel = 8;  // queries that are processed with the same range of visible keys
 
 /// State shared by all tasks of one backward pass.
 template <class A>
@@ -26,7 +26,7 @@ struct BackwardShared {
   AttentionMask mask;
   DistanceBias bias;
   OrderedAccumulation turns;
-  int64_t key_tiles;  // per task
+  int64_t key_tiles;  // number of key tiles per task
   int64_t key_blocks;
   A* dq;                 // [batch, seq_q, n_heads, d_qk]
   const A* delta;        // [batch, n_heads, seq_q]: Σ_d dy · y
@@ -36,7 +36,7 @@ struct BackwardShared {
   int64_t buckets;
 };
 
-/// One block of keys of one KV head against all queries of all heads that share it.
+/// One block of keys of one KV head, with all queries of all heads that share this KV head.
 template <class T>
 class BackwardTask {
   using A = Accumulate<T>;
@@ -97,7 +97,7 @@ class BackwardTask {
     A* vt;             // [d_v, keys]
     A* dk;             // [keys, d_qk]
     A* dv;             // [keys, d_v]
-    KeyPanels panels;  // by tiles, instead of kt, vt and k
+    KeyPanels panels;  // used with AMX tiles, instead of kt, vt and k
   };
 
   void take() {
@@ -149,7 +149,7 @@ class BackwardTask {
       std::fill(tile.kt, tile.kt + k_ld_ * kTile, A{0});
       std::fill(tile.vt, tile.vt + v_ld_ * kTile, A{0});
     }
-    load_rows<T>(v, v_stride, tile.keys, sizes_.d_v, A{1}, tile.dv, v_ld_);  // dv is used as scratch here
+    load_rows<T>(v, v_stride, tile.keys, sizes_.d_v, A{1}, tile.dv, v_ld_);  // dv serves as a buffer here
     transpose_rows(tile.dv, v_ld_, tile.keys, sizes_.d_v, tile.vt, kTile);
     load_rows<T>(k, k_stride, tile.keys, sizes_.d_qk, A{1}, tile.k, k_ld_);
     transpose_rows(tile.k, k_ld_, tile.keys, sizes_.d_qk, tile.kt, kTile);
@@ -157,7 +157,7 @@ class BackwardTask {
     std::fill(tile.dv, tile.dv + kTile * v_ld_, A{0});
   }
 
-  /// Processes one tile of queries; `more` means that the preceding tile follows, so it is prefetched.
+  /// Processes one tile of queries. If `more`, the preceding tile of queries is next and is prefetched.
   void add_queries(int64_t q0, int64_t rows, bool more) {
     const int64_t q_stride = in_.q.strides()[1];
     const int64_t y_stride = sizes_.n_heads * sizes_.d_v;
@@ -186,7 +186,7 @@ class BackwardTask {
     add_to_queries(q0, rows, started);
   }
 
-  /// Columns of the tile, in whole vectors, visible to at least one of `n` queries from `query` on.
+  /// The columns of the tile, in whole vectors, that at least one of `n` queries from `query` on sees.
   Range reach(const KeyTile& tile, int64_t query, int64_t n) const {
     const int64_t lanes = lanes_of<A>();
     const int64_t begin = std::max<int64_t>(shared_.mask.keys(query).begin - tile.k0, 0) / lanes * lanes;
@@ -195,8 +195,8 @@ class BackwardTask {
     return {std::min(begin, end), end};
   }
 
-  /// p = q kᵀ and ds = dy vᵀ. If the tile is partly masked, works on a few queries at a time; columns they cannot see
-  /// are zero.
+  /// Computes p = q kᵀ and ds = dy vᵀ. If the tile is partly masked, works on a few queries at a time; columns that
+  /// these do not see become zero.
   void multiply_rows(const KeyTile& tile, int64_t q0, int64_t rows, bool partial) {
     if constexpr (kHasTiles<T>) {
       if (tiles_) queries_.multiply_rows(*tiles_, tile.panels, tile.keys, p_, ds_, kTile);
@@ -233,8 +233,8 @@ class BackwardTask {
     multiply(dy_, sizes_.d_v, v_ld_, tile.vt, ds_);
   }
 
-  /// One query row of a tile. In: p holds the scores, ds = dy·v. Out: p holds the weights, ds the gradients of the
-  /// scores.
+  /// One query row of a tile. Input: p holds the scores and ds = dy·v. Output: p holds the weights and ds the gradients
+  /// of the scores.
   struct Row {
     A row_max;
     A row_inv_sum;
@@ -272,7 +272,7 @@ class BackwardTask {
     }
   }
 
-  /// Any mask, bias, soft cap and dropout; `r` is the row of the query in the tile.
+  /// Computes a Row for any mask, bias, soft cap and dropout. `r` is the row of the query in the tile.
   void general_row(const KeyTile& tile, const Row& row, int64_t query, int64_t r, Range columns) {
     const D d;
     const A cap = static_cast<A>(in_.options.soft_cap);
@@ -310,7 +310,8 @@ class BackwardTask {
     }
   }
 
-  /// dv += pᵀ dy and dk += dsᵀ q. If partly masked, a few keys at a time, over the queries that see them.
+  /// dv += pᵀ dy and dk += dsᵀ q. If the tile is partly masked, works on a few keys at a time, over the queries that
+  /// see them.
   void add_to_keys(const KeyTile& tile, int64_t rows, bool partial) {
     if constexpr (kHasTiles<T>) {
       if (tiles_) {
@@ -353,7 +354,7 @@ class BackwardTask {
     }
   }
 
-  /// dq of this task (+)= ds k.
+  /// dq of this task = ds k, added to if `add`.
   void multiply_keys(const KeyTile& tile, int64_t rows, bool partial, bool add) {
     if constexpr (kHasTiles<T>) {
       if (tiles_) {
@@ -378,7 +379,7 @@ class BackwardTask {
     }
   }
 
-  /// Adds the dq of this task to the shared dq, in the order of the key blocks.
+  /// Adds the dq of this task to the shared dq. Waits for its turn, so that tasks add in the order of their key blocks.
   void add_to_queries(int64_t q0, int64_t rows, bool any) {
     const D d;
     const int64_t stride = sizes_.n_heads * sizes_.d_qk;
@@ -396,7 +397,7 @@ class BackwardTask {
 
   void add_to_buckets(const KeyTile& tile, int64_t q0, int64_t rows) {
     const int64_t offset = sizes_.seq_k - sizes_.seq_q;
-    for (int64_t n = -(rows - 1); n < tile.keys; ++n) {  // column − row of the tile
+    for (int64_t n = -(rows - 1); n < tile.keys; ++n) {  // column − row in the tile
       const int64_t distance = tile.k0 - q0 - offset + n;
       dt5_[t5_bucket(distance, !in_.options.causal, shared_.buckets, in_.options.t5_max_distance)] +=
           diagonals_[kTile + n];
@@ -419,7 +420,7 @@ class BackwardTask {
   BackwardShared<A>& shared_;
   const AttentionSizes& sizes_;
   Dropout<A> dropout_;
-  std::optional<TileUnit> tiles_;  // if empty, products are computed in A
+  std::optional<TileUnit> tiles_;  // if empty, products are computed in A instead of AMX tiles
   TileScratch<A> scratch_;
   int64_t b_ = 0;
   int64_t kv_head_ = 0;
@@ -429,7 +430,7 @@ class BackwardTask {
   int64_t v_ld_ = 0;
   KeyTile key_tiles_[kMostKeyTiles] = {};
   int64_t tiles_in_use_ = 0;
-  QueryPanels queries_;  // by tiles
+  QueryPanels queries_;  // used with AMX tiles
   A* q_ = nullptr;       // [queries, d_qk], scaled
   A* dy_ = nullptr;      // [queries, d_v]
   A* dq_ = nullptr;      // [queries, d_qk]

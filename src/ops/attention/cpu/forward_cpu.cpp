@@ -1,7 +1,7 @@
-// One task handles one block of queries of one head against all visible keys, tile by tile. Scores are stored
-// transposed, keys × queries: Qᵀ is built once per task, keys need no transpose, the softmax runs per lane without
-// horizontal reductions, and P V reads P with strides. A tile is processed in panels of a few vectors of queries, so
-// scores stay in the L1 cache; each vector processes only the keys its queries can see.
+// A task handles one block of queries of one head and goes through all visible keys, tile by tile. Scores are stored
+// transposed, as keys × queries. So Qᵀ is built once per task, keys need no transpose, the softmax runs per SIMD lane
+// without horizontal reductions, and P V reads P with strides. A tile is processed in panels of a few vectors of
+// queries, so that scores stay in the L1 cache. Each vector processes only the keys that its queries can see.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/attention/cpu/forward_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -19,7 +19,7 @@ namespace lamina::ops::HWY_NAMESPACE {
 constexpr int64_t kQueryBlock = 256;
 constexpr int64_t kKeyTile = 64;
 constexpr int64_t kPanelVectors = 4;
-constexpr int64_t kKeyGroup = 8;  // keys that share one visible query range
+constexpr int64_t kKeyGroup = 8;  // keys that are processed with the same range of visible queries
 
 template <class T>
 class ForwardTask {
@@ -104,7 +104,7 @@ class ForwardTask {
       transpose_rows(q_rows_ + at * k_ld_, k_ld_, panel_, sizes_.d_qk, q_ + at * k_ld_, panel_);
     }
     std::fill(o_, o_ + padded * v_ld_, A{0});
-    // A sink acts like a key seen before the first. Without one, the maximum starts below every score, but finite.
+    // A sink acts like a key before the first one. Without a sink, the maximum starts below every score, but finite.
     const A lowest = A(-1e30);
     const A sink = args_.extras.sinks.defined() ? args_.extras.sinks.data<A>()[head_] : lowest;
     std::fill(max_, max_ + padded, std::max(sink, lowest));
@@ -145,17 +145,17 @@ class ForwardTask {
     load_rows<T>(v, v_stride, keys, sizes_.d_v, A{1}, v_, v_ld_);
   }
 
-  /// Panels of queries from `at` on, a multiple of panel_.
+  /// The packed queries from `at` on; `at` is a multiple of panel_.
   TiledPair* query_panels(int64_t at) const { return q_panels_ + at * panel_depth(sizes_.d_qk); }
 
-  /// Keys of a tile, relative to k0, visible to at least one of the queries first to last.
+  /// The keys in [k0, k1) that at least one of the queries first … last sees.
   AttentionMask::Range reach(int64_t first, int64_t last, int64_t k0, int64_t k1) const {
     const int64_t begin = std::max(k0, mask_.keys(q0_ + first).begin);
     const int64_t end = std::min(k1, mask_.keys(q0_ + last).end);
     return {begin - k0, std::max(begin, end) - k0};
   }
 
-  /// Keys [k0, k1) for the panel of queries from `at` on.
+  /// Processes keys [k0, k1) for the panel of queries from `at` on.
   void add_panel(int64_t at, int64_t k0, int64_t k1, bool partial) {
     const int64_t lanes = lanes_of<A>();
     AttentionMask::Range reach_of[kPanelVectors] = {};
@@ -195,7 +195,8 @@ class ForwardTask {
     }
   }
 
-  /// o_ = shrink_ · o_ + p v for a panel of queries, by tiles. Weights of keys that a query does not see are zero.
+  /// o_ = shrink_ · o_ + p v for a panel of queries, with AMX tiles. Weights of keys that a query does not see are
+  /// zero.
   void add_weighted_values(int64_t at, int64_t keys, const AttentionMask::Range* reach_of, int64_t vectors) {
     const D d;
     const int64_t lanes = lanes_of<A>();
@@ -216,7 +217,7 @@ class ForwardTask {
     multiply_panels(*tiles_, vectors * lanes, sizes_.d_v, keys, p_panels_, v_panels_, A{1}, o_ + at * v_ld_, v_ld_);
   }
 
-  /// s_ = k qᵀ; if partly masked, a few keys at a time for the queries that see them.
+  /// s_ = k qᵀ. If partly masked, works on a few keys at a time, with the queries that see them.
   void score(int64_t at, int64_t keys, const AttentionMask::Range* reach_of, int64_t vectors, bool partial) {
     const int64_t lanes = lanes_of<A>();
     if constexpr (kHasTiles<T>) {
@@ -246,15 +247,15 @@ class ForwardTask {
     }
   }
 
-  /// One vector of queries against its visible keys; the scores of consecutive keys are panel_ apart.
+  /// One vector of queries with its visible keys. The scores of consecutive keys are panel_ elements apart.
   struct Column {
     A* s;
-    int64_t query;  // first, relative to q0_
-    int64_t key;    // first
+    int64_t query;  // first query, relative to q0_
+    int64_t key;    // first key
     int64_t keys;
   };
 
-  /// Soft cap, bias and mask.
+  /// Applies soft cap, bias and mask to the scores.
   void adjust_scores(const Column& column, bool partial) {
     const D d;
     const int64_t first = q0_ + column.query;
@@ -262,7 +263,7 @@ class ForwardTask {
     const auto never = hn::Set(d, -std::numeric_limits<A>::infinity());
     const bool biased = bias_.by_query.defined();
     const bool holes = partial && !mask_.is_contiguous_range();
-    // Keys visible to all queries of this vector.
+    // The keys that all queries of this vector see.
     const int64_t last = std::min(column.query + lanes_of<A>(), count_) - 1;
     const int64_t open_begin = holes ? 0 : mask_.keys(q0_ + last).begin - column.key;
     const int64_t open_end = holes ? 0 : mask_.keys(first).end - column.key;
@@ -288,7 +289,7 @@ class ForwardTask {
     }
   }
 
-  /// Replaces scores by exp(score − maximum); `shrink_` rescales the sums of earlier tiles.
+  /// Replaces scores by exp(score − maximum). `shrink_` becomes the factor that rescales the sums of earlier tiles.
   template <class Exp>
   HWY_INLINE void softmax(const Column& column, const Exp& exp) {
     const D d;
@@ -314,7 +315,7 @@ class ForwardTask {
     hn::StoreU(shrink, d, shrink_ + column.query);
   }
 
-  /// Drawn per query, then transposed.
+  /// Applies dropout to the weights. Factors are generated per query and then transposed.
   void drop(const Column& column) {
     const D d;
     const int64_t lanes = lanes_of<A>();
@@ -351,7 +352,7 @@ class ForwardTask {
   const AttentionMask& mask_;
   const DistanceBias& bias_;
   Dropout<A> dropout_;
-  std::optional<TileUnit> tiles_;  // if empty, products are computed in A
+  std::optional<TileUnit> tiles_;  // if empty, products are computed in A instead of AMX tiles
   TileScratch<A> scratch_;
   int64_t b_ = 0;
   int64_t head_ = 0;
@@ -364,7 +365,7 @@ class ForwardTask {
   A* q_ = nullptr;                 // [panels, d_qk, panel], its transpose
   A* k_ = nullptr;                 // [kKeyTile, d_qk]
   A* v_ = nullptr;                 // [kKeyTile, d_v]
-  TiledPair* q_panels_ = nullptr;  // if by tiles: packed Q, K, V and weights
+  TiledPair* q_panels_ = nullptr;  // with AMX tiles: packed Q, K, V and weights
   TiledPair* k_panels_ = nullptr;
   TiledPair* v_panels_ = nullptr;
   TiledPair* p_panels_ = nullptr;
@@ -383,12 +384,13 @@ void forward(const AttentionForward& args) {
   const AttentionSizes sizes = attention_sizes(args);
   const AttentionMask mask = attention_mask(args);
   const DistanceBias bias = distance_bias(args.options, args.extras, sizes.n_heads, sizes.seq_q, sizes.seq_k);
-  // Few tasks are split in two, so that many threads end at about the same time.
+  // If there are few tasks, they are split in two, so that many threads end at about the same time.
   const int64_t slots = sizes.batch * sizes.n_heads;
   const int64_t step = slots * ((sizes.seq_q + kQueryBlock - 1) / kQueryBlock) < 256 ? kQueryBlock / 2 : kQueryBlock;
   const int64_t blocks = (sizes.seq_q + step - 1) / step;
   args.q.device().threads().tasks(slots * blocks, [&](int64_t task) {
-    const int64_t q0 = (blocks - 1 - task / slots) * step;  // longest first: causal blocks grow
+    // Longest first: with a causal mask the last queries see the most keys.
+    const int64_t q0 = (blocks - 1 - task / slots) * step;
     const int64_t slot = task % slots;
     ForwardTask<T>(args, sizes, mask, bias)
         .run(slot / sizes.n_heads, slot % sizes.n_heads, q0, std::min(sizes.seq_q, q0 + step));

@@ -1,3 +1,4 @@
+// Merges attention over a block of keys (MergeAttention). Threads divide the queries.
 #include <cmath>
 #include <limits>
 
@@ -25,7 +26,7 @@ void merge(const MergeAttention& args) {
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t statistic = (b * heads + h) * count + i;
         const A inverse = args.saved_log_sum_exp ? A{1} : row_inv_sum[statistic];
-        if (inverse == 0) continue;  // the block has no visible key
+        if (inverse == 0) continue;  // no key of the block is visible
         const A added = row_max[statistic] - std::log(inverse);
         A& sum = sums[(b * heads + h) * seq + args.first + i];
         const A larger = std::max(sum, added);

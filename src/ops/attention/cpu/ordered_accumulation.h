@@ -9,11 +9,11 @@
 
 namespace lamina::ops {
 
-/// Orders the tasks that add to one block of dq by their key blocks, whichever threads run them, so that dq is
-/// deterministic.
+/// Makes the tasks that add to the same block of dq do so in the order of their key blocks, whichever threads run them.
+/// So dq is deterministic.
 class OrderedAccumulation {
  public:
-  /// Thrown by wait() if the awaited turn never comes because another task failed.
+  /// Thrown by wait() if its turn never comes, because another task failed.
   struct Abandoned {};
 
   /// `queries` and `keys` are the sizes of a query block and of a key block.
@@ -30,7 +30,7 @@ class OrderedAccumulation {
     }
   }
 
-  /// Returns when all earlier key blocks have been added to a query block of slot = batch row · n_heads + head.
+  /// Waits until all earlier key blocks have been added to a query block. slot = batch row · n_heads + head.
   void wait(int64_t slot, int64_t query_block, int64_t key_block) {
     constexpr int kSpins = 1000;
     std::atomic<int32_t>& now = turn(slot, query_block);
@@ -43,6 +43,7 @@ class OrderedAccumulation {
   /// A failing task must call this; otherwise later tasks would wait forever.
   void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
 
+  /// Lets the next key block add to a query block.
   void pass(int64_t slot, int64_t query_block, int64_t key_block) {
     turn(slot, query_block).store(static_cast<int32_t>(next(query_block, key_block)), std::memory_order_release);
   }
@@ -52,7 +53,7 @@ class OrderedAccumulation {
     return turns_[static_cast<size_t>(slot * blocks_ + block)];
   }
 
-  /// The next key block after `key_block` that this query block sees.
+  /// The next key block after `key_block` that the queries of this block see.
   int64_t next(int64_t query_block, int64_t key_block) const {
     const int64_t q0 = query_block * queries_;
     const int64_t q1 = std::min(q0 + queries_, sizes_.seq_q);

@@ -1,5 +1,5 @@
-// Shared by the CPU attention kernels: loading rows into padded tiles of the accumulation type, masks, soft cap and
-// dropout. Included once per target.
+// Shared by forward and backward of CPU attention: loading rows into padded tiles of the accumulation type, masks, soft
+// cap and dropout. Included once per SIMD target.
 #if defined(LAMINA_OPS_ATTENTION_CPU_SCORE_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_ATTENTION_CPU_SCORE_TILE_INL_H_
 #undef LAMINA_OPS_ATTENTION_CPU_SCORE_TILE_INL_H_
@@ -19,15 +19,15 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 template <class A>
 int64_t lanes_of() {
   return static_cast<int64_t>(hn::Lanes(hn::ScalableTag<A>()));
 }
 
-/// Loads factor · `rows` rows of `width` elements, `stride` apart, into rows `ld` apart. Pads with zeros from width to
-/// ld, and the number of rows to a multiple of kRowStep.
+/// Loads `rows` rows of `width` elements with row stride `stride`, times `factor`, to rows with stride `ld`. Pads with
+/// zeros from width to ld, and the number of rows to a multiple of kRowStep.
 template <class T, class A = Accumulate<T>>
 void load_rows(const T* from, int64_t stride, int64_t rows, int64_t width, A factor, A* to, int64_t ld) {
   const ComputeTag<T> d;
@@ -40,7 +40,7 @@ void load_rows(const T* from, int64_t stride, int64_t rows, int64_t width, A fac
   std::fill(to + rows * ld, to + round_up(rows, kRowStep) * ld, A{0});
 }
 
-/// Prefetches rows for a later load_rows.
+/// Prefetches rows that load_rows() will load later.
 template <class T>
 void prefetch_rows(const T* from, int64_t stride, int64_t rows, int64_t width) {
   constexpr int64_t kLine = 64 / sizeof(T);
@@ -49,8 +49,8 @@ void prefetch_rows(const T* from, int64_t stride, int64_t rows, int64_t width) {
   }
 }
 
-/// Transposes a tile written by load_rows: to[c · ld + r]. Writes rows of `to` up to a multiple of the vector length
-/// and columns up to a multiple of kRowStep.
+/// Transposes a tile written by load_rows(): element (r, c) goes to to[c · ld + r]. Writes as many rows of `to` as a
+/// multiple of the vector length, and columns up to a multiple of kRowStep.
 template <class A>
 void transpose_rows(const A* from, int64_t from_ld, int64_t rows, int64_t width, A* to, int64_t ld) {
   const hn::Full128<A> d;
@@ -85,13 +85,14 @@ HWY_INLINE V tanh_of(D d, V x) {
   return tanh_pair(d, x).value;
 }
 
-/// e^x for finite x <= 0 (or slightly above by rounding), at least the smallest normal number. Faster than exp_flushed:
-/// no handling of −inf, and in f32 a shorter range reduction whose error grows as the result vanishes.
+/// e^x for finite x <= 0 (or slightly above by rounding); never below the smallest normal number. Faster than
+/// exp_flushed: −inf is not handled, and in f32 the range reduction is shorter, with an error that grows where the
+/// result vanishes.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_nonpositive(D d, V x) {
   if constexpr (std::is_same_v<hn::TFromD<D>, float>) {
     const hn::RebindToUnsigned<D> du;
-    const V round = hn::Set(d, 12582912.0F);  // 1.5 · 2^23: adding it leaves the integer in the low bits
+    const V round = hn::Set(d, 12582912.0F);  // 1.5 · 2^23: adding it leaves the integer part in the low bits
     const V cut = hn::Max(hn::Set(d, -87.0F), x);
     const V n = hn::MulAdd(cut, hn::Set(d, 1.44269504F), round);
     const V r = hn::NegMulAdd(hn::Sub(n, round), hn::Set(d, 0.693147181F), cut);
@@ -107,7 +108,7 @@ HWY_INLINE V exp_nonpositive(D d, V x) {
   }
 }
 
-/// Lanes [begin, end) of a vector; the bounds may lie outside it.
+/// Mask of lanes [begin, end) of a vector. The bounds may lie outside the vector.
 template <class D>
 HWY_INLINE hn::Mask<D> lanes_between(D d, int64_t begin, int64_t end) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -115,7 +116,8 @@ HWY_INLINE hn::Mask<D> lanes_between(D d, int64_t begin, int64_t end) {
   return hn::AndNot(hn::FirstN(d, clamp(begin)), hn::FirstN(d, clamp(end)));
 }
 
-/// dropout_patch_mask() of consecutive patches of a row from `column` on, one per 64-bit lane, in its lowest 16 bits.
+/// dropout_patch_mask() of consecutive patches of a row, from `column` on: one patch per 64-bit lane, in its lowest 16
+/// bits.
 template <class D>
 HWY_INLINE hn::Vec<D> dropout_patch_masks(D d, const RandomKey& key, uint32_t threshold, uint32_t row,
                                           uint32_t column) {
@@ -148,8 +150,8 @@ HWY_INLINE hn::Vec<D> dropout_patch_masks(D d, const RandomKey& key, uint32_t th
   return hn::And(kept, hn::Set(d, uint64_t{0xffff}));
 }
 
-/// Dropout mask and scale factor. Draws 16 queries × 64 keys at once and caches them for callers that go query by
-/// query.
+/// Dropout factors of weights. Generates the mask of 16 queries × 64 keys at once and keeps it for callers that go
+/// query by query.
 template <class A>
 class Dropout {
  public:
@@ -163,7 +165,7 @@ class Dropout {
   bool active() const { return threshold_ != 0; }
 
   /// Writes `factor` or 0 for `count` keys from `key` on, all in one aligned block of kKeys. `head` counts over all
-  /// batch rows. `out` has room for kKeys.
+  /// batch rows. `out` must have room for kKeys elements.
   void fill(int64_t head, int64_t query, int64_t key, int64_t count, A* out) {
     const int64_t row = (head * rows_ + dropout_patch(query)) / 4 * 4;
     const int64_t first = key / kKeys * kKeys;
@@ -182,7 +184,8 @@ class Dropout {
   }
 
  private:
-  /// One bit for each of kKeys keys from first_ on, for the four queries of a patch row: to[0], to[1], to[8] and to[9].
+  /// Generates one bit for each of kKeys keys from first_ on, for the four queries of a patch row: to[0], to[1], to[8],
+  /// to[9].
   void draw(uint32_t row, uint64_t* to) const {
     constexpr int64_t kColumns = kKeys / 4;
     const hn::CappedTag<uint64_t, kColumns> d;
@@ -216,9 +219,9 @@ class Dropout {
   uint32_t threshold_;
   A factor_;
   int64_t rows_;        // patch rows per head
-  int64_t row_ = -1;    // first patch row drawn
-  int64_t first_ = 0;   // first key drawn
-  uint64_t drawn_[16];  // per query
+  int64_t row_ = -1;    // first patch row of the stored mask
+  int64_t first_ = 0;   // first key of the stored mask
+  uint64_t drawn_[16];  // the stored mask: one word of 64 keys per query
 };
 
 }  // namespace lamina::ops::HWY_NAMESPACE

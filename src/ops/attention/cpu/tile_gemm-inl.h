@@ -1,7 +1,7 @@
-// Products of small matrices that fit the L1 and L2 caches, register-blocked: a block of accumulators, some rows by up
-// to kTileVectors vectors, stays in registers over the whole depth. Each step loads a few vectors of B and one
-// broadcast element of A per row. A is read with two strides, so its transpose is free, and nothing is packed. Blocks
-// of 4 × 4 vectors are the fastest with AVX-512: 175 GFLOP/s on one core, of an FMA limit of 179.
+// Products of small matrices that fit the L1 and L2 caches. A block of accumulators (some rows × up to kTileVectors
+// vectors) stays in registers over the whole depth. Each step loads a few vectors of B and one broadcast element of A
+// per row. A is read with two strides, so its transpose costs nothing, and nothing is packed. Blocks of 4 × 4 vectors
+// are the fastest with AVX-512: 175 GFLOP/s on one core with an FMA limit of 179.
 #if defined(LAMINA_OPS_ATTENTION_CPU_TILE_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_ATTENTION_CPU_TILE_GEMM_INL_H_
 #undef LAMINA_OPS_ATTENTION_CPU_TILE_GEMM_INL_H_
@@ -18,18 +18,18 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Rows are processed in steps of this many, possibly beyond m, so buffers are padded to it.
+/// Rows are processed in steps of this size, possibly beyond m, so buffers must be padded to it.
 inline constexpr int64_t kRowStep = 4;
 #if HWY_TARGET <= HWY_AVX3
 inline constexpr int kTileVectors = 4;  // 16 of 32 registers are accumulators
 #else
-inline constexpr int kTileVectors = 2;  // 8 of 16 registers
+inline constexpr int kTileVectors = 2;  // 8 of 16 registers are accumulators
 #endif
 
 /// C = factor · C + A·B
 ///   A(i, l) = a[i · a_row + l · a_depth]   [m, depth]
-///   B       [depth, n], rows ldb apart; n is a multiple of the vector length
-///   C       [m, n], rows ldc apart; m rounded up to kRowStep is read from A and written to C
+///   B       [depth, n], row stride ldb; n is a multiple of the vector length
+///   C       [m, n], row stride ldc; up to kRowStep − 1 rows beyond m are read from A and written to C
 template <class T>
 struct TileProduct {
   int64_t m;
@@ -42,9 +42,9 @@ struct TileProduct {
   int64_t ldb;
   T* c;
   int64_t ldc;
-  /// 0 overwrites C, 1 adds to it.
+  /// Factor on the old C; with 0, C is overwritten without being read.
   T factor = 0;
-  /// Optional: one factor per row instead.
+  /// Optional: one factor per row, instead of `factor`.
   const T* row_factors = nullptr;
 };
 
@@ -83,7 +83,7 @@ HWY_INLINE void tile_block(D d, const TileProduct<T>& p, const T* HWY_RESTRICT a
   }
 }
 
-/// Narrow blocks take eight rows: with fewer accumulators, FMA latency would stall.
+/// Blocks that are only a few vectors wide have eight rows: with fewer accumulators, FMA latency would stall them.
 template <int kVectors, class D, class T>
 HWY_NOINLINE void tile_columns(D d, const TileProduct<T>& p, int64_t column) {
   constexpr int kRows = kTileVectors == 4 && kVectors < 4 ? 8 : 4;

@@ -7,7 +7,7 @@ namespace lamina::ops {
 constexpr int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 /// Scratch memory of one task, from the device's allocator, in pieces aligned to 64 bytes. Call take() for all pieces
-/// twice in the same order: first to add up the sizes, then, after allocate(), for the addresses.
+/// twice in the same order: first to add up the sizes and then, after allocate(), to get the addresses.
 template <class A>
 class TileScratch {
  public:

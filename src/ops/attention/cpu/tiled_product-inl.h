@@ -1,5 +1,5 @@
-// Products of small bf16 matrices by tile instructions (linear/gemm/bf16_tile.h), for the attention kernels. Operands
-// are packed into panels of 32 rows or columns, in bf16: P and dS are rounded like the inputs.
+// Products of small bf16 matrices by AMX tile instructions (linear/gemm/bf16_tile.h), for the attention kernels.
+// Operands are packed into panels of 32 rows or columns in bf16, so P and dS are rounded to bf16 like the inputs.
 #if defined(LAMINA_OPS_ATTENTION_CPU_TILED_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_ATTENTION_CPU_TILED_PRODUCT_INL_H_
 #undef LAMINA_OPS_ATTENTION_CPU_TILED_PRODUCT_INL_H_
@@ -21,13 +21,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-inline constexpr int64_t kPanelSide = 2 * kTileSide;  // rows or columns of a panel
+inline constexpr int64_t kPanelSide = 2 * kTileSide;  // rows or columns per panel
 
-/// Whether attention kernels on tensors of type T have products by tiles on this target.
+/// True if attention kernels for tensors of type T have products with tiles on this SIMD target.
 template <class T>
 inline constexpr bool kHasTiles = std::is_same_v<T, bf16>&& HWY_TARGET <= HWY_AVX3;
 
-/// The tiles for the products of an attention kernel; empty if it computes in the accumulation type.
+/// The tile unit for the products of an attention kernel; empty: compute in the accumulation type.
 template <class T>
 std::optional<TileUnit> tiles_for([[maybe_unused]] const Device& device) {
   if constexpr (kHasTiles<T>) {
@@ -38,25 +38,25 @@ std::optional<TileUnit> tiles_for([[maybe_unused]] const Device& device) {
   return std::nullopt;
 }
 
-/// Pairs along k of a panel for `numbers` numbers.
+/// Depth of a panel in pairs, for `numbers` numbers along k.
 inline int64_t panel_depth(int64_t numbers) { return round_up(numbers, kPanelSide) / 2; }
 
-/// Pairs in the panels of an operand with `side` rows or columns and `numbers` numbers along k.
+/// Number of pairs in the panels of an operand with `side` rows or columns and `numbers` numbers along k.
 inline int64_t panel_pairs(int64_t side, int64_t numbers) { return round_up(side, kPanelSide) * panel_depth(numbers); }
 
-/// How an operand is stored: numbers along k adjacent, or rows (columns) adjacent.
+/// How an operand is stored: elements adjacent along k, or adjacent along its rows (A) or columns (B).
 enum class PanelOrder : uint8_t { k_major, mn_major };
 
-/// Packs `side` rows of A: number (i, l) at from[i·ld + l], or from[l·ld + i] if mn_major.
+/// Packs `side` rows of A. Number (i, l) is at from[i·ld + l], or at from[l·ld + i] if mn_major.
 template <PanelOrder kOrder, class S>
 void pack_row_panels(const S* from, int64_t ld, int64_t side, int64_t numbers, TiledPair* to);
 
-/// Packs `side` columns of B: number (l, j) at from[j·ld + l], or from[l·ld + j] if mn_major.
+/// Packs `side` columns of B. Number (l, j) is at from[j·ld + l], or at from[l·ld + j] if mn_major.
 template <PanelOrder kOrder, class S>
 void pack_column_panels(const S* from, int64_t ld, int64_t side, int64_t numbers, TiledPair* to);
 
-/// C [m, n] = A·B + beta · C, from panels with `numbers` numbers along k; beta is 0 or 1. Rows and columns of C up to a
-/// multiple of 32 are read and written.
+/// C [m, n] = A·B + beta · C from panels with `numbers` numbers along k; beta is 0 or 1. Rows and columns of C are read
+/// and written up to a multiple of 32.
 template <class A>
 void multiply_panels(TileUnit unit, int64_t m, int64_t n, int64_t numbers, const TiledPair* a, const TiledPair* b,
                      A beta, A* c, int64_t ldc);

@@ -1,6 +1,5 @@
 // The dispatch tables of attention on CUDA: forward, backward and decode. The first row that supports a call and is
-// preferred for it runs; the comment on a row says why it has this place. ForcedKernel (ops/kernel_dispatch.h) forces a
-// row.
+// preferred for it runs; the comment on a row says what it is for. ForcedKernel (ops/kernel_dispatch.h) forces a row.
 #include <optional>
 
 #ifdef LAMINA_CUDNN
@@ -34,7 +33,7 @@ bool always(Call& /*call*/) {
 
 bool is_half(const Tensor& x) { return x.dtype() == DType::bf16 || x.dtype() == DType::f16; }
 
-/// bf16 without pattern, ALiBi, T5 bias, sinks or packed documents.
+/// True for bf16 without pattern, ALiBi, T5 bias, sinks or packed documents.
 bool is_plain_bf16_attention(const AttentionForward& args) {
   const AttentionExtras& extras = args.extras;
   return args.q.dtype() == DType::bf16 && args.options.pattern.kind == AttentionPattern::Kind::full &&
@@ -42,7 +41,7 @@ bool is_plain_bf16_attention(const AttentionForward& args) {
          !extras.document_starts.defined() && args.y.numel() > 0;
 }
 
-/// Kernel arguments are made on first use: cuDNN needs none of their tables.
+/// A forward call. The kernel arguments are built on first use, because cuDNN needs none of their tables.
 struct ForwardCall {
   AttentionForward& args;
   std::optional<AttentionWorkspace> workspace = {};
@@ -55,24 +54,24 @@ struct ForwardCall {
 };
 
 const KernelRow<ForwardCall> kForwardTable[] = {
-    // The fastest forward of plain attention. With ALiBi it is slower than ours.
+    // The fastest forward of plain attention. With ALiBi it is slower than our kernels.
     {"cudnn", [](ForwardCall& call) { return supports_cudnn(call.args); },
      [](ForwardCall& call) { return !call.args.extras.alibi_slopes.defined(); },
      [](ForwardCall& call) { return call.args.saved_log_sum_exp = forward_by_cudnn(call.args); }},
-    // Hopper's tensor cores. The launch declines layouts without a TMA descriptor, and few queries with wide heads.
+    // Hopper's tensor cores. Declines layouts without a TMA descriptor, and few queries with wide heads.
     {"wgmma", [](ForwardCall& call) { return is_half(call.args.q) && supports_mma(call.params()); }, always,
      [](ForwardCall& call) {
        return call.args.q.dtype() == DType::bf16 ? forward_by_wgmma<bf16>(call.params(), call.device())
                                                  : forward_by_wgmma<f16>(call.params(), call.device());
      }},
-    // Tensor cores of every GPU.
+    // Tensor cores of any GPU, by mma.sync.
     {"mma", [](ForwardCall& call) { return is_half(call.args.q) && supports_mma(call.params()); }, always,
      [](ForwardCall& call) {
        call.args.q.dtype() == DType::bf16 ? forward_by_mma<bf16>(call.params(), stream_of(call.device()))
                                           : forward_by_mma<f16>(call.params(), stream_of(call.device()));
        return true;
      }},
-    // Every case: f32, narrow or wide heads, few scores.
+    // Supports every call: f32, narrow or wide heads, few scores.
     {"tiles", always, always,
      [](ForwardCall& call) {
        visit_floating(kOp, call.args.q.dtype(), [&](auto tag) {
@@ -84,7 +83,7 @@ const KernelRow<ForwardCall> kForwardTable[] = {
 
 struct BackwardCall {
   const AttentionBackward& args;
-  RotaryAngles angles = {};  ///< dq and dk are with respect to unrotated queries and keys, if given
+  RotaryAngles angles = {};  ///< if given, dq and dk are the gradients of the queries and keys before rotation
   std::optional<AttentionWorkspace> workspace = {};
 
   const Device& device() const { return args.dy.device(); }
@@ -105,7 +104,7 @@ struct BackwardCall {
     if (args.dt5_bias.defined()) params.t5_buckets = narrow(args.dt5_bias.dim(0));
     return params;
   }
-  /// Sets params().delta and base; the result holds their memory.
+  /// Computes params().delta and base. The result owns their memory and must outlive the kernels.
   Tensor make_row_sums() {
     if (args.forward.q.dim(0) * args.forward.q.dim(1) == 0) return {};
     Tensor delta = make_delta(args);
@@ -115,7 +114,8 @@ struct BackwardCall {
   }
 };
 
-/// Runs kernels that need delta and leave dt5 in parts, one per `rows` queries, with the sums before and after.
+/// Runs kernels that need delta and write dt5 in parts, one per `rows` queries. Computes delta before them and sums the
+/// parts after them.
 template <class F>
 bool backward_between_sums(BackwardCall& call, int64_t rows, const F& kernels) {
   const AttentionBackward& args = call.args;
@@ -141,7 +141,8 @@ bool supports_short(BackwardCall& call) {
 bool supports_one_pass(BackwardCall& call) {
   return is_plain_bf16_attention(call.args.forward) && supports_one_pass_backward(call.params(), call.device());
 }
-/// Only bf16 has tensor-core kernels for two passes; f16 is for inference and runs on tiles, to save compile time.
+/// The two-pass tensor-core kernels exist only for bf16. f16 is meant for inference, so its backward runs on tiles,
+/// which saves compile time.
 bool supports_two_pass_mma(BackwardCall& call) {
   return !call.rotates() && call.args.dy.dtype() == DType::bf16 && supports_mma(call.params());
 }
@@ -149,7 +150,7 @@ bool supports_two_pass_wgmma(BackwardCall& call) {
   return supports_two_pass_mma(call) && supports_wgmma_backward(call.params(), call.device());
 }
 
-/// Up to this many keys the two-pass wgmma backward of plain causal attention is faster than cuDNN's.
+/// Up to this many keys, the two-pass wgmma backward of plain causal attention is faster than cuDNN's.
 constexpr int64_t kMaxOwnKeys = 1024;
 
 bool prefers_cudnn_backward(BackwardCall& call) {
@@ -160,7 +161,7 @@ bool prefers_cudnn_backward(BackwardCall& call) {
 }
 
 const KernelRow<BackwardCall> kBackwardTable[] = {
-    // A whole head in one block and one launch: plain causal heads of 129 to 256 positions.
+    // Causal heads of 129 to 256 positions without other options: a whole head in one block and one launch.
     {"short", supports_short, always,
      [](BackwardCall& call) {
        AttentionParams params = call.params();
@@ -168,17 +169,17 @@ const KernelRow<BackwardCall> kBackwardTable[] = {
        short_backward<bf16>(params, call.angles, call.device());
        return true;
      }},
-    // Computes the scores once for all gradients; dq accumulates with atomics, so it is not deterministic.
+    // Computes the scores once for all gradients. dq accumulates with atomics, so it is not deterministic.
     {"one_pass", supports_one_pass, [](BackwardCall& call) { return !call.device().deterministic(); },
      [](BackwardCall& call) {
        const Tensor delta = call.make_row_sums();
        one_pass_backward<bf16>(call.params(), call.angles, call.device());
        return true;
      }},
-    // Accumulates dq with atomics, too. Faster than two passes except for plain causal attention with few keys.
+    // Also accumulates dq with atomics. Faster than two passes, except for plain causal attention with few keys.
     {"cudnn", [](BackwardCall& call) { return !call.rotates() && supports_cudnn(call.args.forward); },
      prefers_cudnn_backward, [](BackwardCall& call) { return backward_by_cudnn(call.args); }},
-    // Two passes over the scores, deterministic: dk and dv by keys, dq by queries. Hopper's tensor cores.
+    // Two passes over the scores: dk and dv per key tile, dq per query tile. Deterministic. Hopper's tensor cores.
     {"wgmma", supports_two_pass_wgmma, always,
      [](BackwardCall& call) {
        return backward_between_sums(call, kWgmmaQueries, [](const AttentionParams& params, cudaStream_t stream) {
@@ -186,7 +187,7 @@ const KernelRow<BackwardCall> kBackwardTable[] = {
          query_gradients_by_wgmma<bf16>(params, stream);
        });
      }},
-    // Two passes with mma instructions: runs on every GPU, and for heads wider than 64.
+    // Two passes with mma.sync: for every GPU, and for heads wider than 64. Deterministic.
     {"mma", supports_two_pass_mma, always,
      [](BackwardCall& call) {
        const int rows = mma_query_rows(call.params());
@@ -195,7 +196,7 @@ const KernelRow<BackwardCall> kBackwardTable[] = {
          query_gradients_by_mma<bf16>(params, stream);
        });
      }},
-    // Every case but rotation, deterministic: f32, f16, narrow or wide heads, few scores.
+    // Supports every call except rotation: f32, f16, narrow or wide heads, few scores. Deterministic.
     {"tiles", [](BackwardCall& call) { return !call.rotates(); }, always,
      [](BackwardCall& call) {
        if (call.args.forward.saved_log_sum_exp) Tensor(call.args.forward.row_inv_sum).fill_(1.0);
@@ -207,11 +208,12 @@ const KernelRow<BackwardCall> kBackwardTable[] = {
 };
 
 const KernelRow<DecodeCall> kDecodeTable[] = {
-    // One launch: a thread block cluster merges the splits of a KV cache in shared memory. Needs compute capability 9.
+    // One launch: a thread block cluster merges the splits of a KV cache in shared memory. Needs compute capability
+    // 9.0.
     {"clusters", always, always, [](DecodeCall& call) { return decode_in(DecodeForm::clusters, call); }},
-    // Splits the KV cache until the GPU is full; a second launch merges the splits.
+    // Splits the KV cache into enough parts to fill the GPU; a second launch merges them.
     {"splits", always, always, [](DecodeCall& call) { return decode_in(DecodeForm::splits, call); }},
-    // Every head width and alignment, without 16-byte loads.
+    // Supports every head width and alignment; does not use 16-byte loads.
     {"any_width", always, always, [](DecodeCall& call) { return decode_in(DecodeForm::any_width, call); }},
 };
 

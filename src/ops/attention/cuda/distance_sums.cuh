@@ -1,36 +1,37 @@
 #pragma once
 
-// The gradient of the T5 bias: sums score gradients by distance first, then by bucket.
+// The gradient of the T5 bias: sums the score gradients first by distance, then by bucket.
 
 #include "lamina/ops/attention/cuda/scores.cuh"
 
 namespace lamina::ops::cuda {
 
-/// Per-warp sums of score gradients by key − query, in shared memory. For tiles entirely beyond the last bucket's
-/// distance (most tiles), each lane adds to a register. For other tiles, each lane first adds its 8×8 blocks along
-/// block diagonals; then one lane sums each single diagonal and adds it to its distance. Distances are mapped to
-/// buckets only at the end.
+/// Per-warp sums of score gradients by distance (key − query), in shared memory. Most tiles lie entirely beyond the
+/// distance of the last bucket; for these each lane adds to a register. For the other tiles, each lane first adds its
+/// 8×8 blocks along block diagonals; then one lane sums each single diagonal and adds it to its distance. Distances are
+/// mapped to buckets only at the end.
 template <int kBlocks>
 struct DistanceSums {
   static constexpr int kRows = 16;
   static constexpr int kColumns = 8 * kBlocks;
-  static constexpr int kReach = kRows + kColumns;  // beyond flat_from
-  static constexpr int kDiagonals = kBlocks + 1;   // of 8×8 blocks
-  static constexpr int kDiagonalFloats = 72;       // padded so that four diagonals use different banks
+  static constexpr int kReach = kRows + kColumns;  // distances stored beyond flat_from
+  static constexpr int kDiagonals = kBlocks + 1;   // diagonals of 8×8 blocks
+  // Floats per diagonal, padded so that four diagonals use different banks.
+  static constexpr int kDiagonalFloats = 72;
   static constexpr int kPasses = (8 * (kDiagonals + 1) + 31) / 32;
-  /// One zero diagonal first, then the block diagonals, another zero one, and padding that the last pass reads.
+  /// First a zero diagonal, then the block diagonals, another zero one, and padding that the last pass reads.
   static constexpr int kScratch = (4 * kPasses + 1) * kDiagonalFloats;
 
   /// Distances range from −half() to half() − 1.
   __host__ __device__ static constexpr int half(int flat_from) { return flat_from + kReach; }
-  /// Floats of shared memory per warp.
+  /// Floats of shared memory that a warp needs.
   __host__ __device__ static constexpr int floats(int flat_from) { return 2 * half(flat_from) + kScratch; }
 
   float* sums;
   float* scratch;
   int flat_from;
-  float before = 0;  // this lane's sum for keys at least flat_from before their query
-  float behind = 0;
+  float before = 0;  // this lane's sum for keys that are at least flat_from before their query
+  float after = 0;
 
   /// `memory` holds floats() floats.
   __device__ DistanceSums(float* memory, int flat)
@@ -44,17 +45,17 @@ struct DistanceSums {
     }
     __syncwarp();
   }
-  /// Adds a tile of gradients; `distance` is key − query of its first row and column.
+  /// Adds a tile of score gradients; `distance` is key − query of its first row and column.
   __device__ void add(const AccumulatorTile<1, kBlocks>& grads, int distance) {
-    const bool far_behind = distance - (kRows - 1) >= flat_from;
-    if (!far_behind && distance + kColumns - 1 > -flat_from) return add_diagonals(grads, distance);
+    const bool keys_come_after = distance - (kRows - 1) >= flat_from;
+    if (!keys_come_after && distance + kColumns - 1 > -flat_from) return add_diagonals(grads, distance);
     float four[4] = {};
     for_places<1, kBlocks>([&](int m, int n, int i) { four[i] += grads[m][n][i]; });
-    (far_behind ? behind : before) += four[0] + four[1] + (four[2] + four[3]);
+    (keys_come_after ? after : before) += four[0] + four[1] + (four[2] + four[3]);
   }
-  /// Adds the far sums to the distances −flat_from and flat_from.
+  /// Adds the sums kept in registers to the distances −flat_from and flat_from.
   __device__ void finish() {
-    const float two[2] = {lamina::cuda::warp_sum(before), lamina::cuda::warp_sum(behind)};
+    const float two[2] = {lamina::cuda::warp_sum(before), lamina::cuda::warp_sum(after)};
     __syncwarp();
     if (threadIdx.x % 32 != 0) return;
     sums[-flat_from] += two[0];
@@ -98,9 +99,9 @@ struct DistanceSums {
   }
 };
 
-/// Sums the distances over the warps of a block and writes them by bucket: each warp joins runs of equal buckets within
-/// 32 distances, then the block adds these. `memory` starts at warp 0; all warps must have called finish() and a
-/// barrier. `room` has one float per bucket and group of 32 distances.
+/// Adds the sums of all warps of a block and writes them by bucket. Each warp first adds up runs of equal buckets
+/// within 32 distances; then the block adds these. `memory` starts at the memory of warp 0; all warps must have called
+/// finish() and a barrier. `room` has one float per bucket and group of 32 distances.
 template <int kBlocks, int kThreads>
 __device__ inline void store_buckets(const AttentionParams& p, const float* memory, float* room, float* out) {
   using Distances = DistanceSums<kBlocks>;
@@ -125,8 +126,8 @@ __device__ inline void store_buckets(const AttentionParams& p, const float* memo
       const int its = __shfl_up_sync(lamina::cuda::kAllLanes, bucket, step);
       if (lane >= step && its == bucket) sum += before;
     }
-    const int behind = __shfl_down_sync(lamina::cuda::kAllLanes, bucket, 1);
-    if (lane == 31 || behind != bucket) room[n / 32 * p.t5_buckets + bucket] = sum;
+    const int next_bucket = __shfl_down_sync(lamina::cuda::kAllLanes, bucket, 1);
+    if (lane == 31 || next_bucket != bucket) room[n / 32 * p.t5_buckets + bucket] = sum;
   }
   __syncthreads();
   for (int bucket = thread; bucket < p.t5_buckets; bucket += kThreads) {

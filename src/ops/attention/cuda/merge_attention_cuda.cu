@@ -1,4 +1,5 @@
-// A warp per (query, head): its lanes hold the elements of a head. One pass over y and the block's output.
+// Merges attention over a block of keys (MergeAttention): one warp per query and head, whose lanes hold the elements of
+// the head. One pass over y and the block's output.
 #include "lamina/ops/attention/merge_attention_kernel.h"
 #include "lamina/ops/elementwise/elements.cuh"
 
@@ -13,8 +14,8 @@ struct MergeParams {
   float* y;
   float* log_sum_exp;
   const float* row_max;
-  const float* row_inv_sum;  // null: row_max is log Σ exp(score)
-  int64_t rows;              // batch · count · heads
+  const float* row_inv_sum;  // null: row_max holds log Σ exp(score)
+  int64_t rows;              // batch · queries · heads
   int64_t seq;
   int64_t heads;
   int64_t width;
@@ -32,7 +33,7 @@ __global__ void __launch_bounds__(kWarps * 32) merge_kernel(MergeParams p, const
   const int64_t b = row / p.heads / p.count;
   const int64_t statistic = (b * p.heads + h) * p.count + i;
   const float inverse = p.row_inv_sum == nullptr ? 1.0F : p.row_inv_sum[statistic];
-  if (inverse == 0.0F) return;  // the block has no visible key
+  if (inverse == 0.0F) return;  // no key of the block is visible
   const float added = p.row_max[statistic] - logf(inverse);
   float* sum_at = p.log_sum_exp + (b * p.heads + h) * p.seq + p.first + i;
   const float sum = *sum_at;
@@ -40,7 +41,7 @@ __global__ void __launch_bounds__(kWarps * 32) merge_kernel(MergeParams p, const
   const float total = larger + logf(expf(sum - larger) + expf(added - larger));
   const float keep = expf(sum - total);
   const float take = expf(added - total);
-  __syncwarp();  // all lanes have read the sum
+  __syncwarp();  // all lanes have read log_sum_exp
   if (lane == 0) *sum_at = total;
   float* to = p.y + ((b * p.seq + p.first + i) * p.heads + h) * p.width;
   const T* from = block + row * p.width;

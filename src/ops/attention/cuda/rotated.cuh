@@ -1,28 +1,30 @@
 #pragma once
 
-// Backward kernels of plain attention that hold whole heads when they write dq and dk, and apply the inverse rotary
-// embedding on the way out: a single launch for short sequences, the one-pass backward for long ones.
+// Backward kernels of plain attention for queries and keys that were rotated (RoPE). They hold whole heads when they
+// write dq and dk, so they can apply the inverse rotation before. There are two: a single launch for short sequences,
+// and the one-pass backward for long ones.
 
 #include "lamina/ops/attention/cuda/mma/mma.cuh"
 #include "lamina/ops/attention/cuda/scores.cuh"
 
 namespace lamina::ops::cuda {
 
-/// Rotary angles of queries and keys kWidth wide, half-split pairing.
+/// Tables for the rotation of queries and keys that are kWidth wide, with half-split pairing.
 struct RotaryAngles {
   static constexpr int kWidth = 64;
   static constexpr int kPairs = kWidth / 2;
-  const float* cos;  // [seq, kPairs]; null without rotation
+  const float* cos;  // [seq, kPairs]; null: no rotation
   const float* sin;
 
-  /// Rotates accumulator element (n, i) and its partner in the other half by the negative angle.
+  /// Rotates accumulator element (n, i), with its partner in the other half, by the negative angle.
   __device__ static void rotate_pair_back(AccumulatorTile<1, kWidth / 8>& sums, int n, int i, float c, float s) {
     const float first = sums[0][n][i];
     const float second = sums[0][n + kPairs / 8][i];
     sums[0][n][i] = fmaf(first, c, second * s);
     sums[0][n + kPairs / 8][i] = fmaf(second, c, -first * s);
   }
-  /// Rotates a warp's rows back, if they were rotated; `row` is the lane's first position, of `seq`.
+  /// Applies the inverse rotation to a warp's rows, if there was a rotation. `row` is the lane's first position; the
+  /// sequence has `seq` positions.
   __device__ void rotate_back(AccumulatorTile<1, kWidth / 8>& sums, int row, int seq) const {
     if (cos == nullptr) return;
     const int column = static_cast<int>(threadIdx.x) % 4 * 2;
@@ -40,13 +42,13 @@ struct RotaryAngles {
   }
 };
 
-/// All gradients in one launch. Does not read `delta` and `base`; if `row_inv_sum` is null, `row_max` is log Σ
-/// exp(score).
+/// Computes all gradients in one launch. Does not read `delta` and `base`. If `row_inv_sum` is null, `row_max` holds
+/// log Σ exp(score).
 bool supports_short_backward(const AttentionParams& params, const Device& device);
 template <class T>
 void short_backward(const AttentionParams& params, const RotaryAngles& angles, const Device& device);
 
-/// One-pass backward; dq accumulates with atomics, so it is not deterministic.
+/// One-pass backward. dq accumulates with atomics, so it is not deterministic.
 bool supports_one_pass_backward(const AttentionParams& params, const Device& device);
 template <class T>
 void one_pass_backward(const AttentionParams& params, const RotaryAngles& angles, const Device& device);

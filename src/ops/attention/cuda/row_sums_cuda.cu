@@ -1,5 +1,5 @@
-// Reductions around the gradient kernels: Σ dy · y and log Σ exp(score) of each row before them; the gradients of sinks
-// and T5 buckets after them.
+// Reductions around the backward kernels. Before them: Σ dy · y and log Σ exp(score) of each row. After them: the
+// gradients of sinks and T5 bias.
 #include "lamina/ops/attention/cuda/row_sums.cuh"
 
 #include "lamina/ops/attention/cuda/cudnn/attention_cudnn.h"
@@ -17,14 +17,14 @@ using lamina::cuda::stream_of;
 constexpr const char* kOp = "attention";
 constexpr int kThreads = 256;
 
-/// Outputs of one row of y [batch, seq_q, n_heads]: delta[b, head, i] = Σ_d dy · y and base[b, head, i] = log2 Σ
-/// exp(score).
+/// Arguments for a row of y [batch, seq_q, n_heads]; outputs delta[b, head, i] = Σ_d dy · y and base[b, head, i] = log2
+/// Σ exp(score).
 struct RowStatistics {
   int64_t rows;
   int seq_q;
   int n_heads;
   const float* row_max;
-  const float* row_inv_sum;  // or null: `row_max` already holds log Σ exp(score)
+  const float* row_inv_sum;  // null: row_max already holds log Σ exp(score)
   float* delta;
   float* base;
 
@@ -33,7 +33,7 @@ struct RowStatistics {
     const int64_t at = (b * n_heads + row % n_heads) * seq_q + row / n_heads % seq_q;
     delta[at] = sum;
     const float less = row_inv_sum == nullptr ? 0.0F : log2f(row_inv_sum[at]);
-    base[at] = row_max[at] * kLog2E - less;  // +inf if no key is visible, so that weights are 0
+    base[at] = row_max[at] * kLog2E - less;  // +inf if no key is visible, which makes the weights 0
   }
 };
 
@@ -42,7 +42,7 @@ __global__ void log_sum_kernel(const float* row_max, const float* row_inv_sum, i
   if (n < count) out[n] = row_max[n] - logf(row_inv_sum[n]);
 }
 
-/// One warp per row of y.
+/// Computes RowStatistics: one warp per row of y.
 template <class T>
 __global__ void delta_kernel(const T* y, const T* dy, int d_v, const RowStatistics out) {
   const int64_t row = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
@@ -54,7 +54,7 @@ __global__ void delta_kernel(const T* y, const T* dy, int d_v, const RowStatisti
   if (lane == 0) out.put(row, sum);
 }
 
-/// delta_kernel with 16-byte loads; `lanes` threads (a power of two) per row.
+/// delta_kernel with 16-byte loads, and `lanes` threads (a power of two) per row.
 template <class T>
 __global__ void delta_packs_kernel(const T* y, const T* dy, int d_v, int lanes, const RowStatistics out) {
   using lamina::cuda::Pack;
@@ -71,7 +71,7 @@ __global__ void delta_packs_kernel(const T* y, const T* dy, int d_v, int lanes, 
   if (row < out.rows && lane == 0) out.put(row, sum);
 }
 
-/// dsinks[head] = − Σ p_sink · delta over all queries of all batch rows; one block per head.
+/// dsinks[head] = − Σ p_sink · delta over all queries and batch rows. One block per head.
 __global__ void sink_kernel(const AttentionParams p, float* dsinks) {
   __shared__ float scratch[32];
   const int head = blockIdx.x;
@@ -86,7 +86,7 @@ __global__ void sink_kernel(const AttentionParams p, float* dsinks) {
   if (threadIdx.x == 0) dsinks[head] = -sum;
 }
 
-/// dt5[bucket, head]: sums the partial results of all query tiles; one block per bucket and head.
+/// dt5[bucket, head] = sum of the partial results of all query tiles. One block per bucket and head.
 __global__ void bucket_sum_kernel(const float* parts, int batch, int n_heads, int tiles, int buckets, float* dt5) {
   __shared__ float scratch[32];
   const int bucket = static_cast<int>(blockIdx.x) % buckets;

@@ -1,13 +1,13 @@
 #pragma once
 
-// Turns a tile of scores and of products dy·v into weights and score gradients, in registers; for kernels whose rows
-// are keys and for those whose rows are queries.
+// Computes weights and score gradients from a tile of scores and of products dy·v, in registers. There are two
+// versions: for kernels whose tile rows are keys, and for those whose tile rows are queries.
 
 #include "lamina/ops/attention/cuda/scores.cuh"
 
 namespace lamina::ops::cuda {
 
-/// apply_soft_cap(), and multiplies the gradients by the derivative of the soft cap.
+/// apply_soft_cap() for backward: also multiplies the gradients by the derivative of the soft cap.
 template <bool kByKeys, int kRowTiles, int kBlocks>
 __device__ inline float apply_soft_cap_backward(const AttentionParams& p, const HeadBias& bias, const ScoreIndex& place,
                                                 AccumulatorTile<kRowTiles, kBlocks>& s,
@@ -21,7 +21,7 @@ __device__ inline void scale_sums(AccumulatorTile<kRowTiles, kBlocks>& sums, flo
   for_places<kRowTiles, kBlocks>([&](int m, int n, int i) { sums[m][n][i] *= factor; });
 }
 
-/// Rows are keys: zeroes the weights of queries that do not see them.
+/// Rows are keys: sets the weights of queries that do not see a key to zero.
 template <int kRowTiles, int kBlocks>
 __device__ inline void hide_by_keys(const AttentionParams& p, const ScoreIndex& place,
                                     AccumulatorTile<kRowTiles, kBlocks>& s) {
@@ -36,7 +36,7 @@ __device__ inline void hide_by_keys(const AttentionParams& p, const ScoreIndex& 
   });
 }
 
-/// Rows are queries: zeroes the weights of keys they do not see.
+/// Rows are queries: sets the weights of keys that a query does not see to zero.
 template <int kRowTiles, int kBlocks>
 __device__ inline void hide_by_queries(const AttentionParams& p, const ScoreIndex& place,
                                        AccumulatorTile<kRowTiles, kBlocks>& s) {
@@ -52,9 +52,9 @@ __device__ inline void hide_by_queries(const AttentionParams& p, const ScoreInde
   });
 }
 
-/// Rows are keys. In: s = k·q (`shift` still to be added), ds = v·dy. Out: s holds the weights after dropout, without
-/// its scale factor; ds the score gradients. `base` and `delta` start at the lane's first query; hide(s) zeroes masked
-/// weights.
+/// Rows are keys. Input: s = k·q, to which `shift` must be added, and ds = v·dy. Output: s holds the weights after
+/// dropout, without its scale factor, and ds the score gradients. `base` and `delta` point to the values of the lane's
+/// first query. hide(s) sets masked weights to zero.
 template <ScoreFeatures kWork, int kRowTiles, int kBlocks, class Hide>
 __device__ inline void find_gradients_by_keys(const AttentionParams& p, const HeadBias& bias, const ScoreIndex& place,
                                               const KeptOf<kWork, true, kRowTiles, kBlocks>& kept, float shift,
@@ -98,13 +98,13 @@ __device__ inline void find_gradients_by_keys(const AttentionParams& p, const He
   });
 }
 
-/// Statistics of a lane's rows if rows are queries, two per 16.
+/// base and delta of a lane's rows, if rows are queries: two rows per 16.
 template <int kRowTiles>
 struct QueryRows {
   float base[2 * kRowTiles];
   float delta[2 * kRowTiles];
 
-  /// `query` is the lane's first; rows from `end` on get weights of 0.
+  /// `query` is the lane's first query. Rows from `end` on get weights of 0.
   __device__ QueryRows(const AttentionParams& p, int b, int head, int query, int end) {
 #pragma unroll
     for (int n = 0; n < 2 * kRowTiles; ++n) {
@@ -117,8 +117,8 @@ struct QueryRows {
   }
 };
 
-/// Rows are queries. In: s = q·k (`shift` still to be added), ds = dy·v. Out: ds holds the score gradients. hide(s)
-/// zeroes masked weights.
+/// Rows are queries. Input: s = q·k, to which `shift` must be added, and ds = dy·v. Output: ds holds the score
+/// gradients. hide(s) sets masked weights to zero.
 template <ScoreFeatures kWork, int kRowTiles, int kBlocks, class Hide>
 __device__ inline void find_gradients_by_queries(const AttentionParams& p, const HeadBias& bias,
                                                  const ScoreIndex& place,

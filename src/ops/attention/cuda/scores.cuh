@@ -1,14 +1,14 @@
 #pragma once
 
-// Processing of a warp's tile of scores between two tensor-core products: mask, bias, dropout. Also declares the
-// kernels built from it.
+// What a warp does with its tile of scores between two tensor-core products: mask, bias, dropout. Also declares the
+// tensor-core kernels.
 
 #include "lamina/ops/attention/cuda/mma/mma.cuh"
 #include "lamina/tensor/cuda/wgmma.cuh"
 
 namespace lamina::ops::cuda {
 
-/// Score processing that a kernel is compiled for.
+/// The score processing that a kernel is compiled for.
 enum class ScoreFeatures {
   plain,            // scaling and range masks only
   general,          // also soft cap, bias and patterns with holes
@@ -23,8 +23,8 @@ constexpr bool has_dropout(ScoreFeatures work) {
 }
 
 /// Calls fn(m, n, i, bias) for each score of a warp. `query` and `key` belong to the lane's first score; rows are keys
-/// if kByKeys. The bias depends only on query − key, so a lane looks it up once per diagonal of its 8×8 blocks. If it
-/// is constant for the whole warp, it is only returned; else returns 0.
+/// if kByKeys. The bias depends only on query − key, so a lane looks it up once per diagonal of its 8×8 blocks. If the
+/// bias is the same for the whole warp, fn is not called and the bias is returned; otherwise returns 0.
 template <bool kByKeys, int kRowTiles, int kBlocks, class F>
 __device__ inline float for_biases(const AttentionParams& p, const HeadBias& bias, int query, int key, const F& fn) {
   constexpr int kSign = kByKeys ? -1 : 1;
@@ -56,11 +56,11 @@ __device__ inline float for_biases(const AttentionParams& p, const HeadBias& bia
   return 0;
 }
 
-/// Whether q·k needs a soft cap or a negative scale before the bias is added.
+/// True if q·k needs a soft cap or a negative scale before the bias is added.
 __device__ inline bool needs_score_transform(const AttentionParams& p) { return p.soft_cap > 0 || p.scale <= 0; }
 
-/// Initialises a warp's accumulators of q·k with the bias, if possible. Returns a constant still to be added to all
-/// scores.
+/// Initializes a warp's accumulators of q·k with the bias, if possible. Returns a constant that must still be added to
+/// all scores.
 template <bool kByKeys, int kRowTiles, int kBlocks>
 __device__ inline float start_scores(const AttentionParams& p, const HeadBias& bias, int query, int key,
                                      AccumulatorTile<kRowTiles, kBlocks>& s) {
@@ -70,8 +70,8 @@ __device__ inline float start_scores(const AttentionParams& p, const HeadBias& b
                                                  [&](int m, int n, int i, float value) { s[m][n][i] = value; });
 }
 
-/// Applies the soft cap and negative scales, then the bias. Calls on_cap(m, n, i, t) with the tanh of the soft cap.
-/// Returns a constant still to be added to all scores.
+/// Applies the soft cap and negative scales, then the bias. Calls on_cap(m, n, i, t) with t the tanh of the soft cap.
+/// Returns a constant that must still be added to all scores.
 template <bool kByKeys, int kRowTiles, int kBlocks, class F>
 __device__ inline float apply_soft_cap(const AttentionParams& p, const HeadBias& bias, int query, int key,
                                        AccumulatorTile<kRowTiles, kBlocks>& s, const F& on_cap) {
@@ -91,14 +91,15 @@ __device__ inline float apply_soft_cap(const AttentionParams& p, const HeadBias&
                                                  [&](int m, int n, int i, float value) { s[m][n][i] += value; });
 }
 
-/// Visibility of a tile for a warp: by range, restricted to `keys`, and whether the pattern has holes in it.
+/// Which scores of a tile a warp sees: the coverage by ranges, the range of `keys`, and whether the pattern has holes
+/// in the tile.
 struct WarpVisibility {
   DeviceMask::Coverage range;
   bool holes;
   DeviceMask::Range keys;
 };
 
-/// A warp's queries [q0, q1), all in one row of cells, with the key ranges of the first and the last.
+/// A warp's queries [q0, q1), all in one row of cells, with the key ranges of the first and the last query.
 struct WarpKeyRange {
   DeviceMask::Range first;
   DeviceMask::Range last;
@@ -110,8 +111,8 @@ struct WarpKeyRange {
         last(begin < end ? mask.keys(end - 1) : DeviceMask::Range{0, 0}),
         q0(begin),
         q1(end) {}
-  /// Visibility of keys [k0, k1), at most two cells, which may extend past the last key. Without kHoles, ranges
-  /// describe the mask exactly.
+  /// Visibility of keys [k0, k1), which are at most two cells and may extend past the last key. If kHoles is false,
+  /// ranges describe the mask exactly.
   template <bool kHoles>
   __device__ WarpVisibility of(const DeviceMask& mask, int k0, int k1) const {
     using Coverage = DeviceMask::Coverage;
@@ -127,8 +128,8 @@ struct WarpKeyRange {
   }
 };
 
-/// One bit per score of a lane, score (m, n, i) at bit (m · kBlocks + n) · 4 + i: set if the pattern allows it. `query`
-/// and `key` belong to the first score; rows are keys if kByKeys.
+/// One bit per score of a lane: bit (m · kBlocks + n) · 4 + i is set if the pattern allows score (m, n, i). `query` and
+/// `key` belong to the lane's first score; rows are keys if kByKeys.
 template <bool kByKeys, int kRowTiles, int kBlocks>
 __device__ __noinline__ uint64_t allowed_bits(const DeviceMask& mask, int query, int key) {
   uint64_t bits = 0;
@@ -144,7 +145,7 @@ __device__ __noinline__ uint64_t allowed_bits(const DeviceMask& mask, int query,
   return bits;
 }
 
-/// Sets scores whose bit of allowed_bits() is clear to `hidden`.
+/// Sets the scores whose bit in `bits` (from allowed_bits()) is 0 to `hidden`.
 template <int kRowTiles, int kBlocks>
 __device__ inline void apply_mask_bits(uint64_t bits, float hidden, AccumulatorTile<kRowTiles, kBlocks>& sums) {
   for_places<kRowTiles, kBlocks>([&](int m, int n, int i) {
@@ -159,7 +160,7 @@ __device__ inline void mask_pattern_holes(const DeviceMask& mask, int query, int
   apply_mask_bits<kRowTiles, kBlocks>(allowed_bits<kByKeys, kRowTiles, kBlocks>(mask, query, key), hidden, sums);
 }
 
-/// Position of a lane's first score in a tile.
+/// Batch row, head, query and key of a lane's first score in a tile.
 struct ScoreIndex {
   int b;
   int head;
@@ -167,13 +168,13 @@ struct ScoreIndex {
   int key;
 };
 
-/// Dropout mask of a lane's weights, one bit each. In a 16×16 tile two lanes, 4 apart, share a patch; of two adjacent
-/// tiles each lane draws its patch of one. The constructor draws without branches, so that its instructions interleave
-/// with those of a product; complete() exchanges the bits.
+/// The dropout mask of a lane's weights, one bit each. In a 16×16 tile, two lanes that are 4 apart share a patch; of
+/// two adjacent tiles each of them generates the patch of one. The constructor has no branches, so that its
+/// instructions interleave with those of a matrix product; complete() exchanges the bits.
 template <bool kByKeys, int kRowTiles, int kBlocks>
 class DropoutMask {
  public:
-  /// `place` is the lane's first weight; rows are keys if kByKeys.
+  /// `place` belongs to the lane's first weight; rows are keys if kByKeys.
   __device__ DropoutMask(const AttentionParams& p, uint64_t stream, const ScoreIndex& place) {
     const uint32_t row = p.dropout_row(place.b, place.head, place.query);
     const uint32_t column = dropout_patch(static_cast<uint32_t>(place.key));
@@ -188,7 +189,7 @@ class DropoutMask {
       bits_[n / 2] = n + 1 < kPairs ? __byte_perm(draw(n), draw(n + 1), 0x5410) : draw(n);
     }
   }
-  /// Call before the first at().
+  /// Must be called before the first at().
   __device__ void complete(const AttentionParams&, uint64_t, const ScoreIndex&) {
     const uint32_t own = is_odd() ? ~kEvenLanes : kEvenLanes;
     const int turn = is_odd() ? 32 - kApart : kApart;
@@ -196,13 +197,13 @@ class DropoutMask {
     for (uint32_t& bits : bits_) {
       const uint32_t got = __shfl_xor_sync(lamina::cuda::kAllLanes, bits, 4);
       bits = (bits & own) | (__funnelshift_l(got, got, turn) & ~own);
-      if (kByKeys) {  // order of at(): swaps bits 0 and 3, and 1 and 2, of a weight's index
+      if (kByKeys) {  // the bit order that at() expects: swaps bits 0 and 3, and 1 and 2, of a weight's index
         swap_bits<7>(bits, 0x00aa00aaU);
         swap_bits<2>(bits, 0x0c0c0c0cU);
       }
     }
   }
-  /// With this bit order, one instruction turns a byte into eight predicates.
+  /// True if weight (m, n, i) is kept. With this bit order, one instruction turns a byte into eight predicates.
   __device__ bool at(int m, int n, int i) const {
     const int number = (m * kBlocks + n) * 4 + i;
     return (bits_[number / 32] >> (number % 32) & 1) != 0;
@@ -210,13 +211,13 @@ class DropoutMask {
 
  private:
   static_assert(kBlocks % 4 == 0);
-  static constexpr int kRowPairs = kBlocks / 4;  // of adjacent tiles
+  static constexpr int kRowPairs = kBlocks / 4;  // pairs of adjacent tiles per row of tiles
   static constexpr int kPairs = kRowTiles * kRowPairs;
-  /// Bits of a patch owned by the even lane, and the distance to those of the odd lane.
+  /// The bits of a patch that belong to the even lane, and the distance to those of the odd lane.
   static constexpr uint32_t kEvenLanes = kByKeys ? 0x55555555U : 0x00ff00ffU;
   static constexpr int kApart = kByKeys ? 1 : 8;
 
-  /// Swaps the masked bits with those kStep above them.
+  /// Swaps the bits in `mask` with the bits kStep above them.
   template <int kStep>
   __device__ static void swap_bits(uint32_t& bits, uint32_t mask) {
     const uint32_t differ = (bits ^ bits >> kStep) & mask;
@@ -227,7 +228,7 @@ class DropoutMask {
   uint32_t bits_[(kPairs + 1) / 2];  // 16 bits per pair of tiles
 };
 
-/// Replaces DropoutMask without dropout.
+/// Takes the place of DropoutMask if there is no dropout.
 struct NoDropout {
   __device__ NoDropout(const AttentionParams&, uint64_t, const ScoreIndex&) {}
   __device__ void complete(const AttentionParams&, uint64_t, const ScoreIndex&) {}
@@ -237,24 +238,24 @@ struct NoDropout {
 template <ScoreFeatures kWork, bool kByKeys, int kRowTiles, int kBlocks>
 using KeptOf = std::conditional_t<has_dropout(kWork), DropoutMask<kByKeys, kRowTiles, kBlocks>, NoDropout>;
 
-/// The random stream of dropout.
+/// The random stream of dropout; 0 without dropout.
 template <ScoreFeatures kWork>
 __device__ inline uint64_t dropout_stream(const AttentionParams& p) {
   return has_dropout(kWork) ? p.dropout.stream() : 0;
 }
 
-// Tensor-core kernels (mma.sync) for heads up to kWidestMma wide; T is bf16, or also f16 in forward.
+// Tensor-core kernels (mma.sync) for heads up to kWidestMma wide. T is bf16 or, in forward, also f16.
 
 constexpr int kWidestMma = 128;
 constexpr int kMostMmaBuckets = 128;
 
 inline bool supports_mma(const AttentionParams& params) {
-  // Weights are rounded between products, and with few keys the errors do not average out. Small problems and narrow
-  // heads would not be faster either.
+  // Few keys are excluded: weights are rounded between products, and with few keys the errors do not average out. Small
+  // problems and narrow heads would not be faster either.
   const auto fits = [](int width) { return width >= 16 && width <= kWidestMma; };
   const bool few = static_cast<int64_t>(params.seq_q) * params.seq_k <= 32 * 32;
   return fits(params.d_qk) && fits(params.d_v) && params.t5_buckets <= kMostMmaBuckets && !few &&
-         !(params.t5_buckets > 0 && params.soft_cap > 0);  // dt5 and dq would need different score gradients
+         !(params.t5_buckets > 0 && params.soft_cap > 0);  // otherwise dt5 and dq would need different score gradients
 }
 inline ScoreFeatures score_features(const AttentionParams& params) {
   const bool general = params.soft_cap > 0 || params.bias != nullptr || params.slopes != nullptr || params.scale <= 0 ||
@@ -262,7 +263,7 @@ inline ScoreFeatures score_features(const AttentionParams& params) {
   if (params.dropout.threshold != 0) return general ? ScoreFeatures::general_dropout : ScoreFeatures::plain_dropout;
   return general ? ScoreFeatures::general : ScoreFeatures::plain;
 }
-/// Returns kernel_of(work), with the work passed as a type.
+/// Returns kernel_of(work), where the work is passed as a type.
 template <class F>
 auto kernel_for(ScoreFeatures work, const F& kernel_of) {
   switch (work) {
@@ -274,7 +275,7 @@ auto kernel_for(ScoreFeatures work, const F& kernel_of) {
     default: return kernel_of(std::integral_constant<ScoreFeatures, ScoreFeatures::plain>{});
   }
 }
-/// Launches `blocks` blocks, each of which handles one head.
+/// Launches `blocks` blocks of `threads` threads and `bytes` of shared memory; each block handles one head.
 template <class Kernel>
 void launch_heads(Kernel kernel, int64_t blocks, int threads, int bytes, const AttentionParams& p,
                   cudaStream_t stream) {
@@ -290,7 +291,8 @@ inline int mma_query_rows(const AttentionParams& params) { return params.d_qk <=
 
 template <class T>
 void forward_by_mma(const AttentionParams& params, cudaStream_t stream);
-/// For cases that supports_mma() accepts, on Hopper's tensor cores; returns false if there is no kernel for it.
+/// Forward on Hopper's tensor cores, for cases that supports_mma() accepts. Returns false if there is no kernel for the
+/// case.
 template <class T>
 bool forward_by_wgmma(const AttentionParams& params, const Device& device);
 template <class T>
@@ -300,8 +302,8 @@ void query_gradients_by_mma(const AttentionParams& params, cudaStream_t stream);
 
 // Backward on Hopper's tensor cores for cases that supports_mma() accepts, heads up to 64 wide.
 
-constexpr int kWgmmaQueries = 64;   // per block of the kernel that computes dq
-constexpr int kMaxDistances = 512;  // with separate sums, as shared memory allows
+constexpr int kWgmmaQueries = 64;   // queries per block of the kernel that computes dq
+constexpr int kMaxDistances = 512;  // maximum number of distances with separate sums, limited by shared memory
 
 inline bool supports_wgmma_backward(const AttentionParams& params, const Device& device) {
   for (const HeadStrides& at : {params.q_at, params.k_at, params.v_at, params.y_at}) {

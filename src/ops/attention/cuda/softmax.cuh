@@ -1,16 +1,17 @@
 #pragma once
 
-// Online softmax of the tensor-core forward kernels: one lane's part of its rows.
+// The online softmax of the tensor-core forward kernels, for one lane's part of its rows.
 
 #include "lamina/ops/attention/cuda/scores.cuh"
 
 namespace lamina::ops::cuda {
 
-/// One number per row of a lane: the n-th is row 16·(n / 2) + 8·(n % 2) + lane / 4 of its warp.
+/// One number for each of a lane's rows: number n is for row 16·(n / 2) + 8·(n % 2) + lane / 4 of its warp.
 template <int kRowTiles>
 using RowValues = float[2 * kRowTiles];
 
-/// Sets scores outside the rows' ranges or `keys` to −inf; `query` and `key` belong to the lane's first score.
+/// Sets scores outside the rows' key ranges or outside `keys` to −inf. `query` and `key` belong to the lane's first
+/// score.
 template <int kRowTiles, int kBlocks>
 __device__ inline void mask_scores(const AttentionParams& p, int query, int key, const DeviceMask::Range& keys,
                                    AccumulatorTile<kRowTiles, kBlocks>& s) {
@@ -27,17 +28,17 @@ __device__ inline void mask_scores(const AttentionParams& p, int query, int key,
   });
 }
 
-/// Softmax state of a lane's rows. Scores are in AttentionParams::unit; `shift` is still to be added to the scores of a
-/// row.
+/// Softmax state of a lane's rows. Scores have the scale of AttentionParams::unit. `shift` is a value per row that must
+/// still be added to its scores.
 template <int kRowTiles>
 struct SoftmaxRows {
   using Values = RowValues<kRowTiles>;
-  /// The running maximum is only updated if a new one exceeds it by this much (in log2). Until then weights may exceed
-  /// 1, which is harmless, and the sums need not be rescaled.
+  /// The running maximum is updated only if a new one exceeds it by this much (in log2). Until then weights may exceed
+  /// 1, which is harmless, and the sums need no rescaling.
   static constexpr float kSlack = 8.0F;
 
-  Values most;  // running maximum
-  Values sum;   // of this lane's columns only
+  Values most;  // running maximum of each row
+  Values sum;   // sum over this lane's columns only
 
   __device__ SoftmaxRows(const AttentionParams& p, int head) {
     const float sink = p.sinks == nullptr ? kMinusLarge : p.sinks[head];
@@ -63,7 +64,7 @@ struct SoftmaxRows {
       found[row] = fmaxf(found[row], __shfl_xor_sync(lamina::cuda::kAllLanes, found[row], 2));
     }
   }
-  /// Updates maxima that have grown by more than kSlack and rescales the sums and the output y.
+  /// Updates those maxima that have grown by more than kSlack, and rescales the sums and the output y.
   template <int kColumns>
   __device__ void raise(float unit, const Values& found, AccumulatorTile<kRowTiles, kColumns>& y) {
     bool grown = false;
@@ -83,7 +84,7 @@ struct SoftmaxRows {
       }
     }
   }
-  /// Replaces scores by weights.
+  /// Replaces the scores by weights and adds these to the sums.
   template <int kBlocks>
   __device__ void weigh(float unit, const Values& shift, AccumulatorTile<kRowTiles, kBlocks>& s) {
     Values base;
@@ -95,8 +96,8 @@ struct SoftmaxRows {
     });
   }
 
-  /// After the last tile: divides y by the sums, times `factor`, and writes the statistics of rows below `end`; `query`
-  /// is the lane's first row.
+  /// Called after the last tile. Divides y by the sums, multiplies it by `factor`, and writes the softmax statistics of
+  /// rows below `end`. `query` is the lane's first row.
   template <int kColumns>
   __device__ void finish(const AttentionParams& p, int64_t statistics, int query, int end, float factor,
                          AccumulatorTile<kRowTiles, kColumns>& y) const {

@@ -1,5 +1,5 @@
-// Builds the kernel arguments of attention: sizes, strides, and tables that save work per score (bias by distance,
-// document of each position, random blocks, pattern cells with holes).
+// Builds the kernel arguments of attention: sizes, strides, and tables that save work per score. The tables are: bias
+// by distance, document of each position, random blocks, and cells in which the pattern has holes.
 #include "lamina/ops/attention/attention_kernel.h"
 #include "lamina/ops/attention/cuda/mma/mma.cuh"
 
@@ -17,7 +17,8 @@ using lamina::cuda::stream_of;
 constexpr const char* kOp = "attention";
 constexpr int kThreads = 256;
 
-/// bias[head, kBiasMargin + n] for n = i − j + seq_k − 1: the T5 bias plus, if given, ALiBi; and the bucket of each n.
+/// bias[head, kBiasMargin + n] for n = i − j + seq_k − 1: the T5 bias, plus ALiBi if given. bucket_of[n]: the T5
+/// bucket.
 __global__ void bias_kernel(const float* slopes, const float* t5, int buckets, int max_distance, bool causal, int heads,
                             int seq_q, int64_t count, float* bias, int* bucket_of) {
   constexpr int kMargin = AttentionParams::kBiasMargin;
@@ -35,7 +36,8 @@ __global__ void bias_kernel(const float* slopes, const float* t5, int buckets, i
   }
 }
 
-/// The document of each position. Reports starts that do not ascend from 0 to seq; everything is then one document.
+/// Finds the document of each position. Reports starts that do not ascend from 0 to seq; everything is then one
+/// document.
 __global__ void documents_kernel(const int64_t* starts, int64_t count, int seq, DeviceMask::Range* out,
                                  FaultSlot* faults) {
   int wrong = starts[0] != 0 || starts[count - 1] != seq;
@@ -64,7 +66,7 @@ __global__ void random_words_kernel(uint64_t seed, int64_t count, uint32_t* out)
   if (n < count) out[n] = philox_word({.seed = seed, .stream = 0}, static_cast<uint64_t>(n));
 }
 
-/// Fills DeviceMask::cells, one warp per word.
+/// Fills DeviceMask::cells; one warp per word.
 __global__ void cells_kernel(const DeviceMask mask, uint2* out) {
   constexpr int kCell = DeviceMask::kCell;
   const int64_t n = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
@@ -117,8 +119,7 @@ Tensor make_random_words(const AttentionForward& args, cudaStream_t stream) {
   const AttentionPattern& pattern = args.options.pattern;
   if (pattern.kind != AttentionPattern::Kind::blocks || pattern.random_blocks == 0) return {};
   const int64_t count = (args.k.dim(1) + pattern.block - 1) / pattern.block * pattern.random_blocks;
-  // Blocks of a table are below the number of key blocks, so that the remainder of the division leaves them as they
-  // are.
+  // A block in the table is less than the number of key blocks, so the kernel's modulo leaves it unchanged.
   if (pattern.table != nullptr) return Tensor::from(*pattern.table, {count}, args.q.device());
   Tensor words = Tensor::empty({count}, DType::i32, args.q.device());
   random_words_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(pattern.seed, count,

@@ -42,7 +42,7 @@ void check_lengths(const Tensor& lengths, int64_t seq_q, int64_t capacity) {
   }
 }
 
-/// Only the CPU can read the lengths; on other devices the KV caches count as full.
+/// FLOPs and bytes of a call. Only the CPU can read the lengths here; on other devices the KV caches count as full.
 Work work_of(const AttentionDecode& args, const AttentionSizes& sizes) {
   const auto element = static_cast<int64_t>(size_of(args.k_cache.dtype()));
   Work work{0, args.q.nbytes() + args.y.nbytes()};

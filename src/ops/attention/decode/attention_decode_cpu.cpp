@@ -1,10 +1,10 @@
 // Flash decoding on the CPU. The KV cache of each batch row and KV head is split into chunks of a fixed number of keys,
 // one task each. A chunk yields the maximum, the sum of weights and the weighted sum of values per query; the chunks
-// are combined in order. Within a chunk, keys pass through the L1 cache in tiles: used in place if dtype and width
-// allow, else converted. Up to kDotRows queries use dot products row by row; more use a matrix product with Qᵀ. 8-bit
-// caches are multiplied unscaled; the scales of keys and values then multiply scores and weights. In a paged cache no
-// tile crosses a page. Few queries are bound by memory: while a tile's keys are multiplied its values are prefetched,
-// and while its values are summed the keys of the next tile are.
+// are combined in order. Within a chunk, keys pass through the L1 cache in tiles. They are used in place if dtype and
+// width allow, else converted. Up to kDotRows queries use dot products row by row; more queries use a matrix product
+// with Qᵀ. 8-bit caches are multiplied unscaled; the scales of keys and values then multiply scores and weights. In a
+// paged cache no tile crosses a page. Few queries are limited by memory bandwidth, so the values of a tile are
+// prefetched while its keys are multiplied, and the next keys while its values are summed.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/attention/decode/attention_decode_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -25,16 +25,16 @@ namespace lamina::ops::HWY_NAMESPACE {
 constexpr int64_t kChunk = 512;
 constexpr int64_t kDecodeTile = 64;
 constexpr int64_t kDotRows = 16;
-constexpr int64_t kConvertingRows = 8;  // with few queries, converting keys repeatedly beats storing them
-constexpr int kValueSums = HWY_TARGET <= HWY_AVX3 ? 16 : 8;  // vectors of weighted values held in registers
+constexpr int64_t kConvertingRows = 8;  // up to this many queries, keys are converted on every use instead of stored
+constexpr int kValueSums = HWY_TARGET <= HWY_AVX3 ? 16 : 8;  // vectors of weighted values that are held in registers
 
 /// State shared by the chunks of a call, and their partial results.
 struct DecodeShared {
   AttentionSizes sizes;  // seq_k is the largest length
-  int64_t capacity;      // or the tokens of a page
+  int64_t capacity;      // keys per batch row, or tokens of a page
   int64_t tile;          // keys per tile
-  int64_t rows;          // queries per KV head: group · seq_q, the queries of a head adjacent
-  int64_t chunks;        // of the longest row
+  int64_t rows;          // queries per KV head: group · seq_q; those of one head are adjacent
+  int64_t chunks;        // chunks of the longest row
   DistanceBias bias;
   Tensor partial;  // [batch · n_kv_heads · chunks, rows, d_v + 2]: Σ weight · v, max score, Σ weight
 };
@@ -111,7 +111,7 @@ class DecodeTask {
     std::fill(shrink_, shrink_ + padded, A{1});
   }
 
-  /// Index of key k0 in a cache: of its batch row, or of its page.
+  /// Index in the cache of the row that has key k0: within its batch row or, in a paged cache, within its page.
   int64_t index_of(int64_t k0) const {
     if (!args_.tables.defined()) return (b_ * sizes_.n_kv_heads + kv_head_) * shared_.capacity + k0;
     const int64_t page = args_.tables.template data<int32_t>()[b_ * args_.tables.strides()[0] + k0 / shared_.capacity];
@@ -119,10 +119,10 @@ class DecodeTask {
   }
   const T* rows_of(const Tensor& cache, int64_t k0) const { return cache.data<T>() + index_of(k0) * cache.dim(3); }
 
-  /// Whether `keys` rows of a cache can be used in place: no padding needed in either dimension.
+  /// True if `keys` rows of a cache can be used in place, because neither dimension needs padding.
   static bool usable(int64_t keys, int64_t width, int64_t ld) { return width == ld && keys % kRowStep == 0; }
 
-  /// Rows of a cache, `stride` apart, with leading dimension `ld`, in the accumulation type.
+  /// Rows of a cache in the accumulation type with row stride `ld`: in place if possible, else converted to `buffer`.
   const A* tile_of(const T* from, int64_t stride, int64_t keys, int64_t width, A* buffer, int64_t ld) const {
     if constexpr (std::is_same_v<T, A>) {
       if (stride == width && usable(keys, width, ld)) return from;
@@ -157,7 +157,7 @@ class DecodeTask {
                   .row_factors = shrink_});
   }
 
-  /// o_ = shrink_ · o_ + s_ · v for few queries, with values read in place. Prefetches the keys at `ahead`.
+  /// o_ = shrink_ · o_ + s_ · v for few queries, reading the values in place. Prefetches the keys at `ahead`.
   void add_values(const T* v, int64_t keys, const T* ahead) {
     int64_t r = 0;
     for (; r + 4 <= rows_; r += 4) add_values_of<4>(v, keys, r, r == 0 ? ahead : nullptr);
@@ -174,7 +174,7 @@ class DecodeTask {
     }
   }
 
-  /// Up to `vectors` vectors of columns of the values, for kQueries queries from r on; returns the number of columns.
+  /// Adds up to `vectors` vectors of columns of the values, for kQueries queries from r on. Returns how many columns.
   template <int kQueries, int kVectors>
   int64_t add_value_columns(int64_t vectors, const T* v, int64_t keys, int64_t r, int64_t column, const T* ahead) {
     if constexpr (kVectors > 1) {
@@ -223,7 +223,7 @@ class DecodeTask {
     for (int64_t c = 0; c < width; c += kLine) __builtin_prefetch(row + c, 0, 2);  // into L2: a tile may not fit L1
   }
 
-  /// Multiplies the column of s_ of each key from k0 on by its scale.
+  /// Multiplies the column of s_ that belongs to each key, from k0 on, by the key's scale.
   void multiply(const Tensor& scales, int64_t k0, int64_t keys) {
     const D d;
     const A* factors = scales.data<A>() + index_of(k0);
@@ -235,7 +235,7 @@ class DecodeTask {
     }
   }
 
-  /// s_ = q kᵀ; prefetches the values `v` of these keys.
+  /// s_ = q kᵀ. Prefetches `v`, the values of these keys.
   void score(const T* from, int64_t keys, const T* v) {
     if (rows_ <= kConvertingRows && usable(keys, sizes_.d_qk, k_ld_)) {
       dot_all(from, keys, v);
@@ -267,8 +267,8 @@ class DecodeTask {
     for (; r < rows_; ++r) dot_rows<1>(k, keys, r, r == 0 ? v : nullptr);
   }
 
-  /// Scores of kQueries queries from r on against four keys at a time, so each loaded vector is used several times. The
-  /// number of readable key rows is rounded up to a multiple of four. Prefetches the values at `ahead`, if given.
+  /// Scores of kQueries queries from r on, with four keys at a time, so that each loaded vector is used several times.
+  /// Keys are read up to a multiple of four. Prefetches the values at `ahead`, if given.
   template <int kQueries, class K>
   void dot_rows(const K* k, int64_t keys, int64_t r, const T* ahead) const {
     const D d;
@@ -302,7 +302,7 @@ class DecodeTask {
     }
   }
 
-  /// Soft cap, bias and mask; columns past the last key of the tile are masked, too.
+  /// Applies soft cap, bias and mask. Columns past the last key of the tile are masked, too.
   void adjust_scores(const AttentionMask& mask, int64_t r, int64_t k0, int64_t keys, bool partial) {
     const D d;
     const int64_t query = r % sizes_.seq_q;
@@ -356,7 +356,7 @@ class DecodeTask {
   const DecodeShared& shared_;
   const AttentionSizes& sizes_;
   const int64_t rows_;
-  const int64_t v_stride_;  // between the values of adjacent keys
+  const int64_t v_stride_;  // stride between the values of adjacent keys
   TileScratch<A> scratch_;
   int64_t b_ = 0;
   int64_t kv_head_ = 0;
@@ -365,20 +365,20 @@ class DecodeTask {
   int64_t k_ld_ = 0;
   int64_t v_ld_ = 0;
   int64_t q_ld_ = 0;
-  A* q_rows_ = nullptr;  // [rows, d_qk], scaled
-  A* q_ = nullptr;       // [d_qk, rows]
-  A* k_ = nullptr;       // [kDecodeTile, d_qk]
-  A* v_ = nullptr;       // [kDecodeTile, d_v]
-  A* st_ = nullptr;      // [kDecodeTile, rows]
-  A* s_ = nullptr;       // [rows, kDecodeTile]
-  A* o_ = nullptr;       // [rows, d_v]
+  A* q_rows_ = nullptr;  // [rows, d_qk]: queries, scaled
+  A* q_ = nullptr;       // [d_qk, rows]: the same, transposed
+  A* k_ = nullptr;       // [kDecodeTile, d_qk]: converted keys
+  A* v_ = nullptr;       // [kDecodeTile, d_v]: converted values
+  A* st_ = nullptr;      // [kDecodeTile, rows]: scores, transposed
+  A* s_ = nullptr;       // [rows, kDecodeTile]: scores, then weights
+  A* o_ = nullptr;       // [rows, d_v]: weighted sums of values
   A* max_ = nullptr;
   A* sum_ = nullptr;
   A* shrink_ = nullptr;
   A* holes_ = nullptr;
 };
 
-/// Combines the chunks of one batch row and KV head, in order.
+/// Combines the partial results of the chunks of one batch row and KV head, in order, and writes y.
 template <class A>
 void combine(const AttentionDecode& args, const DecodeShared& shared, int64_t unit) {
   const AttentionSizes& sizes = shared.sizes;

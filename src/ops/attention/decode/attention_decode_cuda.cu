@@ -1,14 +1,13 @@
-// Flash decoding on CUDA, bound by the bandwidth of reading the KV cache once. A block processes a split of the keys of
-// one batch row and KV head for up to eight of its queries (all heads of the group, all positions). Further queries use
-// blocks of their own, which find the keys in the L2 cache. Each group of 8, 16 or 32 lanes holds eight columns per
-// lane of q and of the output in registers, loads a few keys and values at a time straight from global memory, and runs
-// its own online softmax: the loop needs neither shared memory nor barriers. At the end the groups of a block are
-// merged. A few splits form a thread block cluster, whose first block gathers the results in its shared memory: a short
-// cache costs one launch and no round trip through global memory. Many splits are combined by a second kernel.
-// The grid depends only on the capacity. The kernels read the lengths and split the keys in use evenly, so a captured
-// CUDA graph stays valid while the lengths grow. Bias, soft cap and masks use a separate kernel; widths that are not a
-// multiple of 8, or above 256, use a simple one. 8-bit caches load more keys at a time if registers allow; every lane
-// of a group reads the scales. A step (attention_step) adds a prologue that overlaps the first loads: it rotates the
+// Flash decoding on CUDA, limited by reading the KV cache once. A block processes a split of the keys of one batch row
+// and KV head, for up to eight of its queries (all heads of the group, all positions). Further queries use blocks of
+// their own, which find the keys in the L2 cache. Each group of 8, 16 or 32 lanes holds eight columns per lane of q and
+// of the output in registers, loads a few keys and values at a time straight from global memory, and runs its own
+// online softmax: the loop needs neither shared memory nor barriers. At the end the groups of a block are merged. A few
+// splits form a thread block cluster, whose first block gathers the results in its shared memory, so a short cache
+// takes one launch. If there are many splits, a second kernel combines them. The grid depends only on the capacity. The
+// kernels read the lengths and split the keys in use evenly, so a captured CUDA graph stays valid while the lengths
+// grow. Bias, soft cap and masks use a separate version of the kernel. Widths that are not a multiple of 8, or above
+// 256, use a simple kernel. A step (attention_step) adds a prologue that overlaps with the first loads: it rotates the
 // queries, and the block with the last split keeps the new key and value in shared memory for the lanes that need them.
 #include <cmath>
 
@@ -25,7 +24,7 @@ constexpr int kShortSplit = 512;
 constexpr int kMaxSplits = 128;
 constexpr int kCombineThreads = 256;
 
-/// Minimum resident blocks per SM, as registers allow. A step holds its first keys in registers while it rotates.
+/// Minimum resident blocks per SM that the registers allow. A step also holds its first keys in registers.
 template <int kRows, bool kPlain, bool kStep, class T>
 constexpr int kBlocksOf = !kPlain || kRows == 8 || (kStep && kRows > 1) ? 1
                           : !kStep && kRows == 1 && sizeof(T) > 1       ? 3
@@ -34,7 +33,7 @@ constexpr int kBlocksOf = !kPlain || kRows == 8 || (kStep && kRows > 1) ? 1
 template <int kRows, class T>
 constexpr int kKeysOf = sizeof(T) == 1 && kRows <= 2 ? 8 : 4;
 
-/// s = q · k, summed over the lanes that share a key.
+/// s = q · k, summed over the lanes that share a key; the result is in all of them.
 template <int kRows, int kKeys, class T>
 __device__ __forceinline__ void dot_keys(const float (&q)[kRows][kColumns], const RawColumns<T> (&keys)[kKeys],
                                          int lanes, float (&s)[kRows][kKeys]) {
@@ -59,7 +58,7 @@ __device__ __forceinline__ void dot_keys(const float (&q)[kRows][kColumns], cons
   }
 }
 
-/// acc += s · v, with the scales of v if they are 8-bit numbers.
+/// acc += s · v. If the values are 8-bit numbers, s is first multiplied by their scales.
 template <int kRows, int kKeys, class T>
 __device__ __forceinline__ void add_values(const RawColumns<T> (&values)[kKeys], const float (&scales)[kKeys],
                                            float (&s)[kRows][kKeys], float (&acc)[kRows][kColumns]) {
@@ -76,7 +75,7 @@ __device__ __forceinline__ void add_values(const RawColumns<T> (&values)[kKeys],
   }
 }
 
-/// grid: splits, KV heads · row blocks, batch. kPlain: one query position with scaling only, which sees all keys.
+/// Grid: splits, KV heads · row blocks, batch. kPlain: one query position that sees all keys, and only scaled scores.
 template <int kRows, bool kPlain, bool kStep, class T>
 __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>) void decode_kernel(
     const __grid_constant__ DecodeParams p) {
@@ -100,16 +99,16 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
   float sum[kRows] = {};
 #pragma unroll
   for (int r = 0; r < kRows; ++r) most[r] = kMinusLarge;
-  load_queries<kRows>(p, b, kv_head, first_row, column, q);  // loads overlap the read of the lengths
+  load_queries<kRows>(p, b, kv_head, first_row, column, q);  // these loads overlap with reading the lengths
   std::conditional_t<kStep, StepLane<kRows>, NoStep> lane_of(p, b, kv_head, first_row, column);
   const int64_t position = kStep && p.rotary_dim > 0 ? p.positions[b] : 0;
   const KeySplits splits(p, b);
-  // If no other block writes y, the first split does so even without keys.
+  // If no other block writes y, the first split does, even if it has no keys.
   const int count = max(splits.count, p.splits == 1 || p.clustered ? 1 : 0);
   if (static_cast<int>(blockIdx.x) >= count) return;
   const int begin = splits.begin + static_cast<int>(blockIdx.x) * splits.each;
   const int end = min(begin + splits.each, splits.end);
-  const bool owns = kStep && begin < end && end == splits.end;  // the new token
+  const bool owns = kStep && begin < end && end == splits.end;  // this block handles the new token
   const int stored = owns ? end - 1 : end;
   const DeviceMask& mask = splits.mask;
   const T* k = static_cast<const T*>(p.k) + p.cache_at(b, kv_head, 0, p.d_qk) + column;
@@ -118,8 +117,8 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
   RawColumns<T> values[kKeys];
   float key_scales[kKeys];
   float value_scales[kKeys];
-  const auto fetch = [&](int key) {  // issues all loads before the first use
-    const int left = stored - key;   // below 1 for groups past the end
+  const auto fetch = [&](int key) {  // issues all loads before the first is used
+    const int left = stored - key;   // less than 1 for groups past the end
 #pragma unroll
     for (int n = 0; n < kKeys; ++n) {
       keys[n].load(k + static_cast<int64_t>(key + n) * p.d_qk, n < left && column < p.d_qk);
@@ -142,7 +141,7 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
     fetch(begin + group * kKeys);
     begin_step<kRows, T>(p, b, kv_head, first_row, column, position, owns, stored, lane_of, q, token);
   }
-  for (int first = begin; first < end; first += groups * kKeys) {  // uniform loop bounds: the body shuffles
+  for (int first = begin; first < end; first += groups * kKeys) {  // uniform bounds, because the body shuffles
     if constexpr (!kPlain) {
       const int last = min(first + groups * kKeys, end);
       if (!mask.is_contiguous_range && mask.coverage(0, p.seq_q, first, last) == DeviceMask::Coverage::none) continue;
@@ -196,7 +195,7 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
   merge_split<kRows>(p, b, kv_head, first_row, count, acc, most, sum, sums, stats);
 }
 
-/// Any width: one warp per key for the scores, one thread per column for the sums, which accumulate in `parts` itself.
+/// The kernel for any width: a warp per key for the scores, a thread per column for the sums, which are in `parts`.
 template <class T>
 __global__ __launch_bounds__(kDecodeThreads) void decode_plain_kernel(const __grid_constant__ DecodeParams p) {
   __shared__ float s[kDecodeThreads];
@@ -249,7 +248,7 @@ __global__ __launch_bounds__(kDecodeThreads) void decode_plain_kernel(const __gr
 }
 
 /// Combines the splits in order; one block per query and head. Thread t computes the weight of split t. Then each of
-/// `turns` groups of `columns` threads sums every turns-th split, and the first group adds up the groups.
+/// `turns` groups of `columns` threads sums every turns-th split, and the first group adds up the groups' sums.
 __global__ __launch_bounds__(kCombineThreads) void combine_kernel(const __grid_constant__ DecodeParams p) {
   __shared__ float weights[kMaxSplits];
   __shared__ float found[kCombineThreads];
@@ -267,7 +266,7 @@ __global__ __launch_bounds__(kCombineThreads) void combine_kernel(const __grid_c
   const float row_max = fmaxf(lamina::cuda::block_max(own.x, scratch), sink);
   const float weight = fast_exp2(own.x - row_max);
   if (t < count) weights[t] = weight;
-  float sum = lamina::cuda::block_sum(weight * own.y, scratch);  // its barriers also publish `weights`
+  float sum = lamina::cuda::block_sum(weight * own.y, scratch);  // its barriers also make `weights` visible
   if (sink > kMinusLarge) sum += fast_exp2(sink - row_max);
   int columns = kWarp;
   while (columns < p.d_v && columns < kCombineThreads) columns *= 2;
@@ -336,18 +335,18 @@ void add_step(DecodeParams& p, const StepRotation& rotation) {
   p.positions = rotation.positions.data<int64_t>();
 }
 
-/// Thread block clusters need sm_90, as programmatic dependent launch does.
+/// Thread block clusters need sm_90, as does programmatic dependent launch.
 bool has_clusters(const Device& device) { return lamina::cuda::has_dependent_launch(device); }
 
-/// Number of splits that best fills the SMs, each with `blocks_each` resident blocks: the last wave should be full.
-/// Each split has a small cost to combine. The splits of a cluster are a power of two.
+/// Number of splits that best fills the SMs, given `blocks_each` resident blocks per SM: the last wave should be full.
+/// Combining a split has a small cost. The splits of a cluster are a power of two.
 int splits_for(const DecodeParams& p, int row_blocks, int blocks_each, const Device& device) {
   const double units = static_cast<double>(p.batch) * p.n_kv_heads * row_blocks;
   const double places = static_cast<double>(blocks_each) * lamina::cuda::sm_count(device);
   const int most = std::clamp((p.capacity + kLeastSplit - 1) / kLeastSplit, 1, kMaxSplits);
   int best = 1;
   double best_use = 0;
-  // For short caches one launch is worth more than filling all SMs.
+  // If the cache is short, a single launch is worth more than filling all SMs.
   const bool few = p.capacity <= kMaxClusterSplits * kShortSplit && has_clusters(device);
   const int up_to = few ? std::min(most, kMaxClusterSplits) : most;
   for (int splits = 1; splits <= up_to; splits += splits < kMaxClusterSplits ? splits : 1) {
@@ -364,8 +363,8 @@ int splits_for(const DecodeParams& p, int row_blocks, int blocks_each, const Dev
 /// The kernel for a number of rows, and its launch parameters.
 struct DecodeKernel {
   void (*kernel)(DecodeParams);
-  int rows;    // per block
-  int blocks;  // per SM
+  int rows;    // rows per block
+  int blocks;  // resident blocks per SM
   int bytes(const DecodeParams& p) const {
     const int width = p.lanes * kColumns;
     const int gathered = p.clustered ? p.splits * (width + 2) : 0;
@@ -385,7 +384,7 @@ DecodeKernel kernel_for(const DecodeParams& p, bool packs, int sm_count) {
   if (!packs) return {decode_plain_kernel<D>, 1, 2};
   if (!plain) return p.step ? kernel_of<4, false, true, D>() : kernel_of<4, false, false, D>();
   if (p.rows == 1) return p.step ? kernel_of<1, true, true, D>() : kernel_of<1, true, false, D>();
-  // If even the fewest blocks leave SMs idle, use fewer rows per block: the total time is that of one block.
+  // If even the fewest blocks leave SMs idle, use fewer rows per block, because the total time is that of one block.
   const int64_t fewest = int64_t{p.batch} * p.n_kv_heads * ((p.rows + 7) / 8) * kMaxClusterSplits;
   const bool idle = p.capacity <= kMaxClusterSplits * kShortSplit && fewest <= sm_count;
   if (p.rows == 2 || idle) return p.step ? kernel_of<2, true, true, D>() : kernel_of<2, true, false, D>();

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kStepOp = "attention_step";
 
-/// The rotation with rotary_dim resolved; empty without tables.
+/// The rotation with rotary_dim resolved (not 0); empty if there are no tables.
 StepRotation checked_rotation(const StepRotation& given, const Tensor& qkv) {
   if (!given.cos.defined() && !given.sin.defined()) return {};
   StepRotation rotation = given;
@@ -55,7 +55,7 @@ bool on_whole_pack(const Tensor& tensor) {
   return reinterpret_cast<uintptr_t>(tensor.raw()) % kPackBytes == 0;
 }
 
-/// Whether the CUDA kernel can do the step in one launch.
+/// True if the CUDA kernel can do the step in one launch.
 bool one_launch(const AttentionStep& step, const CacheScales& scales) {
   constexpr int64_t kColumns = 8;
   constexpr int64_t kWidest = 256;
@@ -80,18 +80,18 @@ Tensor composed(const Tensor& qkv, const AttentionStep& step, const AttentionOpt
   const StepRotation& rotation = step.rotation;
   const int64_t n_heads = decode.q.dim(2);
   const int64_t n_kv_heads = decode.k_cache.dim(1);
-  Tensor turned = qkv.slice(2, 0, n_heads + n_kv_heads);
+  Tensor rotated = qkv.slice(2, 0, n_heads + n_kv_heads);
   if (rotation.cos.defined()) {
-    turned = rotary(turned, rotation.cos, rotation.sin,
-                    {.pairing = rotation.pairing,
-                     .rotary_dim = rotation.rotary_dim,
-                     .positions = rotation.positions.reshape({qkv.dim(0), 1})});
+    rotated = rotary(rotated, rotation.cos, rotation.sin,
+                     {.pairing = rotation.pairing,
+                      .rotary_dim = rotation.rotary_dim,
+                      .positions = rotation.positions.reshape({qkv.dim(0), 1})});
   }
-  cache_store(decode.k_cache, decode.v_cache, turned.slice(2, n_heads, n_kv_heads),
+  cache_store(decode.k_cache, decode.v_cache, rotated.slice(2, n_heads, n_kv_heads),
               qkv.slice(2, n_heads + n_kv_heads, n_kv_heads), decode.lengths, scales);
   Tensor lengths = decode.lengths.clone();
   increment_(lengths);
-  return attention_decode(turned.slice(2, 0, n_heads), decode.k_cache, decode.v_cache, lengths, options, extras,
+  return attention_decode(rotated.slice(2, 0, n_heads), decode.k_cache, decode.v_cache, lengths, options, extras,
                           scales);
 }
 

@@ -17,18 +17,18 @@ void check_projections(const Tensor& x, const AttentionProjections& weights, con
                k_cache.defined() ? str(k_cache.shape()) : "undefined", "; expected [batch, n_kv_heads, capacity, d]");
   check_projection(kSublayerOp, x, weights.qkv, weights.qkv_bias);
   const int64_t d = k_cache.dim(3);
-  const int64_t beside = 2 * k_cache.dim(1) * d;  // rows of keys and values
-  LAMINA_CHECK(weights.qkv.dim(0) >= beside && (d == 0 || weights.qkv.dim(0) % d == 0), kSublayerOp,
+  const int64_t kv_rows = 2 * k_cache.dim(1) * d;  // rows of keys and values in the QKV projection
+  LAMINA_CHECK(weights.qkv.dim(0) >= kv_rows && (d == 0 || weights.qkv.dim(0) % d == 0), kSublayerOp,
                ": weights.qkv is ", weights.qkv.shape(), ", the caches have ", k_cache.dim(1), " heads of ", d,
                "; expected the rows of n_heads + 2 n_kv_heads such heads");
-  check_output_projection(kSublayerOp, weights.out, {x.dim(2), weights.qkv.dim(0) - beside});
+  check_output_projection(kSublayerOp, weights.out, {x.dim(2), weights.qkv.dim(0) - kv_rows});
   if (!weights.out_bias.defined()) return;
   check_floating(kSublayerOp, "weights.out_bias", weights.out_bias);
   check_shape(kSublayerOp, "weights.out_bias", weights.out_bias, {x.dim(2)});
 }
 
-/// Whether this is one token, in layouts that the kernel can read 16 bytes at a time; attention_step checks shapes
-/// otherwise.
+/// True if there is one token, in layouts that the kernel can read 16 bytes at a time. If not, attention_step() checks
+/// the shapes.
 bool fits_step(const AttentionSublayerStep& args, const LinearWeight& qkv, int64_t out_columns) {
   constexpr int64_t kColumns = 8;
   constexpr int64_t kWidest = 256;
@@ -48,7 +48,7 @@ LinearWeight contiguous(const LinearWeight& weight) {
   return weight.is_quantized() ? weight : LinearWeight(weight.plain.contiguous());
 }
 
-/// Kernel arguments; stream.x is undefined if the kernels do not support the case.
+/// The kernel arguments. Their stream.x is undefined if the kernels do not support the case.
 AttentionSublayerStep step_arguments(const Tensor& x, const Tensor& residual, const RowNorm& norm,
                                      const AttentionProjections& weights, AttentionSublayerStep args) {
   const bool quantized = weights.qkv.is_quantized() && weights.out.is_quantized();
@@ -81,7 +81,8 @@ AttentionSublayerStep step_arguments(const Tensor& x, const Tensor& residual, co
   return args;
 }
 
-/// Accounts for a kernel that multiplied with this many weights, stored in `bytes`, and wrote the KV caches.
+/// Counts the work of a kernel that multiplied with `weights` weights, stored in `bytes` bytes, and wrote the KV
+/// caches. Marks the caches as written.
 void count_step(const AttentionSublayerStep& args, int64_t weights, int64_t bytes, const Tensor& parts) {
   args.k_cache.mark_written(kSublayerOp);
   args.v_cache.mark_written(kSublayerOp);

@@ -15,7 +15,7 @@ Tensor with_dense_rows(const Tensor& tensor) {
   return has_dense_rows(tensor) ? tensor.detach() : tensor.detach().contiguous();
 }
 
-/// Checks `cache` against `fresh`; the names are for messages.
+/// Checks that `fresh`, the new keys or values, fits `cache`. The names are for error messages.
 void check_pair(const char* cache_name, const Tensor& cache, const char* name, const Tensor& fresh,
                 const Tensor& scales) {
   check_floating(kStoreOp, name, fresh);

@@ -1,6 +1,6 @@
-// Tokens of a head are contiguous in the cache, so rows are processed in that order: token by token within a head. Rows
-// are converted with SIMD, except between f64 and other types. Quantizing to 8 bits reads a row twice, first for its
-// largest magnitude.
+// The tokens of a head are contiguous in the cache, so rows are processed in that order: token by token within a head.
+// Rows are converted with SIMD, except between f64 and other types. Quantizing to 8 bits reads a row twice: first to
+// find its largest magnitude, then to round it.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/attention/decode/cache_store_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -14,7 +14,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 template <class From, class To>
 HWY_INLINE void convert_row(const From* from, To* to, int64_t width) {
@@ -37,13 +37,13 @@ HWY_INLINE hn::Vec<D> load_as_f32(D d, const From* from, size_t count) {
   }
 }
 
-/// Returns the scale.
+/// Quantizes a row to 8 bits; returns its scale.
 template <class From>
 HWY_INLINE float quantize_row(const From* from, uint8_t* to, int64_t width) {
   const hn::ScalableTag<float> d;
   const hn::RebindToSigned<decltype(d)> di;
   const hn::Rebind<uint8_t, decltype(d)> bytes;
-  auto most = hn::Zero(di);  // bit patterns compare like magnitudes; NaN is the largest
+  auto most = hn::Zero(di);  // bit patterns without the sign compare like magnitudes; NaN is the largest
   for_vectors(d, width, [&](int64_t i, size_t n) HWY_ATTR {
     most = hn::Max(most, hn::BitCast(di, hn::Abs(load_as_f32(d, from + i, n))));
   });

@@ -1,8 +1,8 @@
-// Memory-bound, and launch-bound while decoding, so one launch stores both keys and values. Each token has one block
+// Memory-bound and, during decoding, launch-bound, so one launch stores both keys and values. Each token has one block
 // (several if it has many heads). A thread moves eight columns of one head, or one column if rows are not 16-byte
-// aligned: keys first, then values. For an 8-bit cache one warp handles a head's keys or values and reads them twice:
-// for the largest magnitude, then, from the L1 cache, to round them. Every block reads its row's position from device
-// memory and writes nothing if the tokens do not fit.
+// aligned: keys first, then values. For an 8-bit cache, one warp handles the key or the value of a head and reads it
+// twice: first to find the largest magnitude, then, from the L1 cache, to round it. Every block reads its row's
+// position from device memory and writes nothing if the tokens do not fit.
 #include <algorithm>
 #include <initializer_list>
 
@@ -19,16 +19,16 @@ using lamina::cuda::kWarp;
 constexpr const char* kStoreName = "cache_store";
 constexpr int kStoreThreads = 256;
 constexpr int kPackColumns = 8;
-constexpr int kByteColumns = 4;  // per lane when quantizing
+constexpr int kByteColumns = 4;  // columns per lane when quantizing
 
-/// A cache and its new entries; strides in elements.
+/// A cache and its new entries. Strides are in elements.
 struct StorePart {
   const void* from;
   void* to;
-  int units;  ///< per head: groups of columns that one thread moves
+  int units;  ///< groups of columns that one thread moves, per head
   int64_t from_row, from_token, from_head;
   int64_t to_row, to_head, to_token;
-  float* scales = nullptr;  ///< for an 8-bit cache
+  float* scales = nullptr;  ///< scales of an 8-bit cache, else null
   int64_t scale_row = 0;
   int64_t scale_head = 0;
   int64_t scale_token = 0;
@@ -43,18 +43,18 @@ struct StoreParams {
   FaultSlot* faults;
 };
 
-/// kCount elements in accesses of at most 16 bytes.
+/// kCount elements, moved with accesses of at most 16 bytes.
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount > 16 ? 16 : sizeof(T) * kCount) Columns {
   T values[kCount];
 };
 
-/// Source and destination of a block's token.
+/// The token that a block stores: where it comes from and where it goes.
 struct StoredToken {
   int b;
   int s;
   int64_t place;
-  bool fits;  ///< whether all tokens of the row fit; if not, one thread reports it
+  bool fits;  ///< true if all tokens of the row fit; otherwise one thread reports it
 
   __device__ explicit StoredToken(const StoreParams& p)
       : b(static_cast<int>(blockIdx.x) / p.seq), s(static_cast<int>(blockIdx.x) % p.seq) {
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kStoreThreads) quantize_kernel(const __grid_co
     const auto* from =
         reinterpret_cast<const Columns<From, kCount>*>(static_cast<const From*>(part.from) + token.from(part, head));
     auto* to = reinterpret_cast<Columns<uint8_t, kCount>*>(static_cast<uint8_t*>(part.to) + token.to(part, head));
-    unsigned most = 0;  // bit patterns compare like magnitudes; NaN is the largest
+    unsigned most = 0;  // bit patterns without the sign compare like magnitudes; NaN is the largest
     for (int u = lane; u < part.units; u += kWarp) {
       const Columns<From, kCount> held = from[u];
 #pragma unroll
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kStoreThreads) quantize_kernel(const __grid_co
   }
 }
 
-/// The stride of a dimension of size 1 is irrelevant.
+/// The stride of an axis, or 0 if the axis has size 1, whose stride is irrelevant.
 int64_t stride_of(const Tensor& tensor, int axis) { return tensor.dim(axis) == 1 ? 0 : tensor.strides()[axis]; }
 
 StorePart part_of(const Tensor& cache, const Tensor& fresh, const Tensor& scales) {
@@ -157,7 +157,7 @@ StorePart part_of(const Tensor& cache, const Tensor& fresh, const Tensor& scales
   return part;
 }
 
-/// Whether all rows can be moved in groups of kCount columns.
+/// True if all rows can be moved in groups of kCount columns.
 template <class From, class To, int kCount>
 bool in_columns(const StorePart& part) {
   constexpr int64_t kFrom = alignof(Columns<From, kCount>);
@@ -186,7 +186,7 @@ StoreParams store_params(const CacheStore& args) {
           lamina::cuda::fault_slot(args.k.device())};
 }
 
-/// One or more blocks per token; each of its `items` is handled by one thread.
+/// Launches one or more blocks per token. One thread handles each of the token's `items`.
 void launch(void (*kernel)(StoreParams), const StoreParams& p, int items, const CacheStore& args) {
   const int threads = std::min((items + kWarp - 1) / kWarp * kWarp, kStoreThreads);
   const dim3 grid(static_cast<unsigned>(args.k.dim(0) * args.k.dim(1)),

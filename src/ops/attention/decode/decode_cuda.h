@@ -4,15 +4,18 @@
 
 namespace lamina::ops::cuda {
 
+/// A call of attention_decode() or attention_step() on CUDA.
 struct DecodeCall {
   const AttentionDecode& args;
-  const StepRotation* step = nullptr;  ///< the rotation of a step's new token, which is also stored
+  /// Null for attention_decode(); else the rotation of the step, which also stores the new token.
+  const StepRotation* step = nullptr;
 };
 
-/// How the splits of a KV cache are merged, and how it is read; cuda/attention_dispatch_cuda.cu explains the forms.
+/// How the splits of a KV cache are merged, and how the cache is read. cuda/attention_dispatch_cuda.cu explains the
+/// forms.
 enum class DecodeForm { clusters, splits, any_width };
 
-/// Returns false and does nothing if the form does not support the call.
+/// Runs the call in this form. Returns false, without doing anything, if the form does not support it.
 bool decode_in(DecodeForm form, const DecodeCall& call);
 
 }  // namespace lamina::ops::cuda

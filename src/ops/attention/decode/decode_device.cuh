@@ -1,7 +1,7 @@
 #pragma once
 
-// Shared by the decoding kernels: arguments, the splits of the keys, KV cache access, and merging of partial
-// softmax results across lanes, warps and blocks.
+// Shared by the decoding kernels: arguments, the division of the keys into splits, access to the KV cache, and merging
+// of partial softmax results across lanes, warps and blocks.
 
 #include <type_traits>
 
@@ -15,9 +15,9 @@ using lamina::cuda::kWarp;
 
 constexpr int kDecodeThreads = 256;
 constexpr int kDecodeWarps = kDecodeThreads / kWarp;
-constexpr int kColumns = 8;           // per lane
-constexpr int kLeastSplit = 128;      // keys
-constexpr int kMaxClusterSplits = 8;  // combined within a cluster of blocks
+constexpr int kColumns = 8;           // columns per lane
+constexpr int kLeastSplit = 128;      // minimum number of keys per split
+constexpr int kMaxClusterSplits = 8;  // splits that a cluster of blocks can combine
 
 struct DecodeParams {
   int batch;
@@ -28,29 +28,30 @@ struct DecodeParams {
   int group;
   int d_qk;
   int d_v;
-  int rows;  // queries per KV head: group · seq_q, the queries of a head adjacent
+  int rows;  // queries per KV head: group · seq_q; those of one head are adjacent
   int splits;
-  int lanes;  // per key
+  int lanes;  // lanes per key
   DType q_type;
-  bool long_lengths;  // i64 rather than i32
+  bool long_lengths;  // lengths are i64, else i32
   const void* q;
   const void* k;
   const void* v;
   const float* k_scales;  // [batch, n_kv_heads, capacity] for 8-bit caches, or null
   const float* v_scales;
-  const void* lengths;  // in a step: the cache positions of the new tokens
+  const void* lengths;  // [batch]: keys in use; in a step, the cache positions of the new tokens
   int64_t q_stride;     // elements between consecutive positions of q
-  bool step;            // the last key and value are the new token's, packed after its queries
-  bool interleaved;     // pair layout of rotary embedding in a step
-  int rotary_dim;       // 0: no rotation in a step
-  int table_row;        // entries per row of cos and sin: one per pair or per column
+  // A step: the last key and value are those of the new token, which follow its queries in the packed projection.
+  bool step;
+  bool interleaved;  // pair layout of the rotary embedding in a step
+  int rotary_dim;    // in a step; 0: no rotation
+  int table_row;     // entries per row of cos and sin: one per pair or one per column
   int table_rows;
   const float* cos;
   const float* sin;
   const int64_t* positions;
   float scale;
   float soft_cap;
-  DeviceMask mask;       // for a full cache
+  DeviceMask mask;       // the mask if the cache were full
   const float* slopes;   // [n_heads], or null
   const float* t5_bias;  // [buckets, n_heads], or null
   int t5_buckets;
@@ -58,11 +59,11 @@ struct DecodeParams {
   const float* sinks;  // [n_heads], or null
   float* parts;        // [batch, n_kv_heads, rows, splits, d_v]: Σ weight · v
   float2* part_sums;   // [batch, n_kv_heads, rows, splits]: max score, Σ weight
-  bool clustered;      // the splits form a cluster; else a second kernel combines them
+  bool clustered;      // the splits of a unit form a cluster; else a second kernel combines them
   void* y;
   FaultSlot* faults;
 
-  // Integer division is slow on the critical path; a single position needs none.
+  // Integer division is slow and on the critical path; a single position needs none.
   __device__ int head_of(int kv_head, int row) const { return kv_head * group + (seq_q == 1 ? row : row / seq_q); }
   __device__ int position_of(int row) const { return seq_q == 1 ? 0 : row % seq_q; }
   __device__ int64_t part(int b, int kv_head, int row, int split) const {
@@ -105,15 +106,15 @@ __device__ inline int keys_of_share(const DecodeParams& p, int keys) {
   return (each + kLeastSplit - 1) / kLeastSplit * kLeastSplit;
 }
 
-/// The visible keys of a batch row and their splits.
+/// The keys of a batch row that its queries see, and their division into splits.
 struct KeySplits {
   DeviceMask mask;
-  int begin;  // first key visible to any query
+  int begin;  // first key that any query sees
   int end;
   int each;   // keys per split
-  int count;  // splits that have keys
+  int count;  // number of splits that have keys
 
-  /// Reports an invalid length or position; the row then counts as empty.
+  /// Reads the length. If it or a position is invalid, reports it and treats the row as empty.
   __device__ KeySplits(const DecodeParams& p, int b) : mask(p.mask) {
     const int64_t given =
         p.long_lengths ? static_cast<const int64_t*>(p.lengths)[b] : static_cast<const int32_t*>(p.lengths)[b];
@@ -134,7 +135,7 @@ struct KeySplits {
   }
 };
 
-/// The score of q·k in log2 units; −inf if the query may not see the key.
+/// Converts q·k to a score in log2 units, with bias, soft cap and mask; −inf if the query does not see the key.
 __device__ __noinline__ inline float decode_score(const DecodeParams& p, const DeviceMask& mask, float dot, int head,
                                                   int query, int key) {
   if (!mask.allows(query, mask.keys(query), key)) return -INFINITY;
@@ -149,7 +150,7 @@ __device__ __noinline__ inline float decode_score(const DecodeParams& p, const D
   return s * kLog2E;
 }
 
-/// A KV cache element as float. Bytes hold q + 128; their scales multiply scores and weights.
+/// An element of the KV cache as float. Bytes hold q + 128 and become q; their scales multiply scores and weights.
 template <class T>
 __device__ inline float cached(T value) {
   if constexpr (std::is_same_v<T, uint8_t>) {
@@ -159,7 +160,7 @@ __device__ inline float cached(T value) {
   }
 }
 
-/// Eight consecutive elements as stored: 16 bytes, or 32 bytes for f32.
+/// Eight consecutive elements as they are stored: 16 bytes, or 32 bytes for f32.
 template <class T>
 struct RawColumns {
   uint4 words[sizeof(T) * kColumns / 16];
@@ -203,7 +204,7 @@ struct RawColumns {
   }
 };
 
-/// Eight bytes that hold q + 128.
+/// Eight bytes, each of which holds q + 128.
 template <>
 struct RawColumns<uint8_t> {
   uint2 words;
@@ -212,7 +213,7 @@ struct RawColumns<uint8_t> {
     words = inside ? *reinterpret_cast<const uint2*>(from) : uint2{0x80808080U, 0x80808080U};
   }
   __device__ void store(uint8_t* to) const { *reinterpret_cast<uint2*>(to) = words; }
-  /// Packs values already multiplied by the result of row_scale().
+  /// Packs values that were already multiplied by row_scale().inverse.
   __device__ void pack(const float (&x)[kColumns]) {
     uint32_t halves[2] = {0, 0};
 #pragma unroll
@@ -222,8 +223,8 @@ struct RawColumns<uint8_t> {
     }
     words = {halves[0], halves[1]};
   }
-  /// Places each byte in the low mantissa bits of 2^23, giving the float 2^23 + 128 + q. This avoids the conversion
-  /// instruction, which has low throughput.
+  /// Puts each byte into the low mantissa bits of 2^23, which gives the float 2^23 + 128 + q. This avoids the
+  /// conversion instruction, which has low throughput.
   __device__ void unpack(float (&out)[kColumns]) const {
     constexpr uint32_t kBase = 0x4B000000U;  // 2^23
 #pragma unroll
@@ -234,7 +235,7 @@ struct RawColumns<uint8_t> {
   }
 };
 
-/// A lane's columns of kRows rows of q; indices past the last row repeat it.
+/// Loads a lane's columns of kRows rows of q. Rows past the last one repeat it.
 template <int kRows, class T>
 __device__ void load_rows(const DecodeParams& p, int b, int kv_head, int first_row, int column,
                           float (&out)[kRows][kColumns]) {
@@ -259,7 +260,7 @@ __device__ void load_queries(const DecodeParams& p, int b, int kv_head, int firs
   }
 }
 
-/// Merges the lane groups of a warp: every lane then holds the sums of its columns over the whole warp.
+/// Merges the lane groups of a warp. Afterwards every lane holds the sums of its columns over the whole warp.
 template <int kRows>
 __device__ void merge_groups(int lanes, float (&acc)[kRows][kColumns], float (&most)[kRows], float (&sum)[kRows]) {
   for (int step = lanes; step < kWarp; step *= 2) {
@@ -279,7 +280,7 @@ __device__ void merge_groups(int lanes, float (&acc)[kRows][kColumns], float (&m
   }
 }
 
-// Cluster barriers. Every thread arrives once before the first block's shared memory is written, and once after.
+// Barriers of a cluster. Every thread arrives once before the first block's shared memory is written, and once after.
 // Threads that have exited count as arrived.
 __device__ inline void cluster_arrive() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -291,7 +292,7 @@ __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }
-/// Maps a shared-memory address to the same address in the first block of the cluster.
+/// Converts a shared-memory address to the same address in the first block of the cluster.
 template <class V>
 __device__ V* in_first_block(V* shared) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -309,7 +310,7 @@ struct MergedSoftmax {
   float sum;
   float value;
 
-  /// found: (max score, Σ weight) of each part; its values are `stride` floats apart.
+  /// found: (max score, Σ weight) of each part. The parts' values of this column are `stride` floats apart.
   __device__ MergedSoftmax(const float2* found, int count, const float* values, int stride, float sink)
       : row_max(fmaxf(sink, kMinusLarge)), value(0) {
 #pragma unroll 8
@@ -325,9 +326,9 @@ struct MergedSoftmax {
   __device__ float result() const { return sum != 0 ? value / sum : 0.0F; }
 };
 
-/// Merges the warps of a block, and the blocks of a cluster in the shared memory of its first block (`sums` then holds
-/// kRows · (kDecodeWarps + splits) · lanes · kColumns floats and kRows · splits pairs). Writes y, or a part for the
-/// combine kernel.
+/// Merges the warps of a block and, if the splits form a cluster, its blocks, in the shared memory of the first block.
+/// `sums` then has kRows · (kDecodeWarps + splits) · lanes · kColumns floats, followed by kRows · splits pairs. Writes
+/// y, or a part for the combine kernel.
 template <int kRows>
 __device__ void merge_split(const DecodeParams& p, int b, int kv_head, int first_row, int count,
                             float (&acc)[kRows][kColumns], float (&most)[kRows], float (&sum)[kRows], float* sums,
@@ -348,7 +349,7 @@ __device__ void merge_split(const DecodeParams& p, int b, int kv_head, int first
   const int rows = min(kRows, p.rows - first_row);
   const int split = static_cast<int>(blockIdx.x);
   const bool alone = count == 1 && (p.splits == 1 || p.clustered);
-  float* shared_values = sums + kRows * kDecodeWarps * width;  // [kRows, splits, width] of the first block
+  float* shared_values = sums + kRows * kDecodeWarps * width;  // [kRows, splits, width], in the first block
   auto* shared_stats = reinterpret_cast<float2*>(shared_values + kRows * p.splits * width);
   if (p.clustered && !alone) cluster_wait();  // the first block has started
   for (int n = threadIdx.x; n < rows * width; n += kDecodeThreads) {

@@ -1,4 +1,4 @@
-// Horizontal sums of vectors, four at a time.
+// Horizontal sums of SIMD vectors, four at a time.
 #if defined(LAMINA_OPS_ATTENTION_DECODE_LANE_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_ATTENTION_DECODE_LANE_SUMS_INL_H_
 #undef LAMINA_OPS_ATTENTION_DECODE_LANE_SUMS_INL_H_
@@ -12,7 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Adds the 128-bit blocks of a vector and stores the sum.
+/// Adds the 128-bit blocks of a vector, lane by lane, and stores the sum.
 template <class D>
 HWY_INLINE void store_block_sum(D d, hn::Vec<D> v, hn::TFromD<D>* out) {
   if constexpr (hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) > 16) {

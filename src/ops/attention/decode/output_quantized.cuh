@@ -1,7 +1,7 @@
 #pragma once
 
-// The output projection of one token with a quantized weight (output_step.cuh): copies of a KV head's columns to shared
-// memory, the attention output in blocks of 8 bits, and products of 16 weight rows.
+// The output projection of one token with a quantized weight, for output_step.cuh: copies of a KV head's columns of the
+// weight to shared memory, quantization of the attention output to 8 bits, and products of 16 weight rows.
 
 #include "lamina/ops/linear/quantized/quantized_block.cuh"
 #include "lamina/tensor/cuda/l2_policy_loads.cuh"
@@ -10,22 +10,22 @@
 namespace lamina::ops::cuda::output_step {
 
 struct QuantizedOutput {
-  const uint8_t* data;  ///< groups of 16 rows; null: not quantized
+  const uint8_t* data;  ///< groups of 16 rows, see QuantizedWeight; null: the weight is not quantized
   int64_t group_bytes;
   int scale_bytes;
   int head_blocks;  ///< blocks of 32 columns per KV head
 };
 
-/// One group's columns of a KV head in shared memory: scales [blocks, 16], then the values.
+/// The columns of a KV head in one group of weight rows, in shared memory: scales [blocks, 16], then the values.
 template <QuantizedFormat kFormat>
 struct QuantizedTile {
-  static constexpr int kScales = kQuantizedRows * 2;  ///< bytes per block
+  static constexpr int kScales = kQuantizedRows * 2;  ///< bytes of the scales per block
   static constexpr int kValues = kQuantizedRows * kQuantizedBlock / (kFormat == QuantizedFormat::q8 ? 1 : 2);
   static constexpr int kOffset = kFormat == QuantizedFormat::q8 ? 128 : 8;
 
   __host__ __device__ static int bytes(int blocks) { return blocks * (kScales + kValues); }
 
-  /// Starts the copies of `group`; `barrier` expects bytes(head_blocks).
+  /// Starts copying the tile of `group`. `barrier` must expect bytes(head_blocks).
   __device__ static void copy(const QuantizedOutput& w, int group, int head, uint32_t to, uint32_t barrier) {
     const uint8_t* from = w.data + group * w.group_bytes;
     const int first = head * w.head_blocks;
@@ -37,9 +37,9 @@ struct QuantizedTile {
 
   struct Factor {
     float scale;
-    int correct;  ///< compensates the offset of the unsigned weights
+    int correct;  ///< corrects for the offset of the unsigned weights
   };
-  /// Quantizes columns n and n + 1; 16 adjacent lanes have a block of 32.
+  /// Quantizes columns n and n + 1. Sixteen adjacent lanes have a block of 32 columns.
   __device__ static void quantize(float2 v, int n, unsigned char* numbers, Factor* factors) {
     using lamina::cuda::kAllLanes;
     uint32_t most = max(__float_as_uint(v.x) & 0x7fffffffU, __float_as_uint(v.y) & 0x7fffffffU);
@@ -55,7 +55,8 @@ struct QuantizedTile {
     if (n % kQuantizedBlock == 0) factors[n / kQuantizedBlock] = {scale.value, -kOffset * sum};
   }
 
-  /// Blocks [block, end) of rows 2 · (lane / 4) and 2 · (lane / 4) + 1 times the quantized attention output.
+  /// Products of rows 2 · (lane / 4) and 2 · (lane / 4) + 1 with the quantized attention output, over blocks [block,
+  /// end).
   __device__ static float2 multiply(const unsigned char* tile, int blocks, int block, int end,
                                     const unsigned char* numbers, const Factor* factors) {
     const int lane = static_cast<int>(threadIdx.x) % lamina::cuda::kWarp;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Arguments and shared memory of the kernel that fuses one token's attention with its output projection
+// Arguments and shared memory of the kernel that fuses the attention of one token with its output projection
 // (output_step.cuh).
 
 #include "lamina/ops/attention/decode/output_quantized.cuh"
@@ -13,26 +13,28 @@ namespace lamina::ops::cuda::output_step {
 using lamina::cuda::kThirds;
 using lamina::cuda::shared_address;
 
-constexpr int kHeads = 8;  // max queries per KV head
+constexpr int kHeads = 8;  // maximum number of queries per KV head
 constexpr int kWarpKeys = 16;
 constexpr int kTileKeys = kStepWarps * kWarpKeys;
-constexpr int kScorePitch = 20;                                            // floats; avoids bank conflicts
-constexpr int kStepsAtOnce = 4;                                            // of 16 columns of the output projection
-constexpr int kTileRows = 16;                                              // of the output projection
-constexpr int kMostTiles = kStepWarps * kHeads * kScorePitch / kTileRows;  // sums reuse the memory of the scores
+// Floats per row of scores; avoids bank conflicts.
+constexpr int kScorePitch = 20;
+// Steps of 16 columns of the output projection.
+constexpr int kStepsAtOnce = 4;
+constexpr int kTileRows = 16;                                              // rows of the output projection per tile
+constexpr int kMostTiles = kStepWarps * kHeads * kScorePitch / kTileRows;  // the sums reuse the memory of the scores
 
 struct AttentionOutputParams : StepHeads {
   const float* projected;  ///< [(n_heads + 2 n_kv_heads)·d]
-  int width;               ///< of the residual stream
+  int width;               ///< width of the residual stream
   int out_each;            ///< rows of the output projection per block
-  int tiles;               ///< of 16 rows each
-  int split_bits;          ///< a warp has 1 / 2^split_bits of the columns of a tile:
-  int steps_each;          ///< 16 · steps_each columns, or steps_each blocks of a quantized weight
+  int tiles;               ///< tiles of 16 rows per block
+  int split_bits;          ///< a warp handles 1 / 2^split_bits of the columns of a tile,
+  int steps_each;          ///< which are 16 · steps_each columns, or steps_each blocks of a quantized weight
   QuantizedOutput quantized;
-  bool weights_just_written;  ///< the weights may just have been written: wait first
+  bool weights_just_written;  ///< the weights may just have been written, so wait before reading them
 };
 
-/// Shared memory of a block, with kStages tiles of keys and values.
+/// The shared memory of a block, with kStages tiles of keys and values.
 template <class T, int kD, int kStages, OutputWeight kWeight>
 struct alignas(16) OutputShared {
   static constexpr bool kQuantized = kWeight != OutputWeight::bf16;
@@ -51,20 +53,21 @@ struct alignas(16) OutputShared {
   static size_t bytes(const AttentionOutputParams& p) {
     return sizeof(OutputShared) + static_cast<size_t>(p.tiles * tile_bytes(p));
   }
-  /// Bytes of 16 rows of the weights.
+  /// Bytes of a tile, i.e. of 16 rows of the weights.
   __host__ __device__ static int tile_bytes(const AttentionOutputParams& p) {
     if constexpr (kQuantized) return QuantizedTileOf<kWeight>::bytes(p.quantized.head_blocks);
     return kTileRows * weight_pitch(p);
   }
-  /// The quantized result, in the memory of the split one.
+  /// The quantized attention output, which uses the memory of `result`.
   __device__ unsigned char* numbers() { return reinterpret_cast<unsigned char*>(result); }
   __device__ auto* factors() {
     return reinterpret_cast<typename QuantizedTileOf<kWeight>::Factor*>(numbers() + kHeads * kD);
   }
-  /// Bytes between consecutive rows of the weights.
+  /// Bytes from one weight row to the next.
   __host__ __device__ static int weight_pitch(const AttentionOutputParams& p) { return p.group * kD * 2 + 16; }
   __device__ uint32_t weights() const { return shared_address(this + 1); }
-  /// Offset of a 16-byte chunk in a tile; XOR-swizzled by row, so that eight rows of a column have no bank conflicts.
+  /// Offset of a 16-byte chunk in a tile. Chunks are XOR-swizzled by row, so that eight rows of a column have no bank
+  /// conflicts.
   __device__ static int at(int row, int chunk) { return row * kD + (chunk ^ (row & 7)) * 8; }
 };
 

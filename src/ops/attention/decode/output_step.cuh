@@ -2,19 +2,21 @@
 
 // Attention and output projection of one token in one launch, after the QKV projection. A block handles some rows of
 // the output projection, restricted to the columns of one KV head's queries. It prefetches them to shared memory before
-// it waits for the previous kernel (programmatic dependent launch). Every block with columns of a KV head recomputes
-// the attention of that head, so blocks never synchronise. Tensor cores process up to eight queries of a KV head at
-// once: each warp has 16 keys of a tile of 128; scores are keys · queries, and the output is values · weights. To keep
-// f32 precision, queries and weights are split into three numbers of the cache dtype, whose products are exact. The
-// result is split the same way and multiplied with the block's rows of the projection. That gives one partial output
-// per KV head; the consumer sums them in order. For a quantized projection the result is quantized to 8 bits instead,
-// as quantized_linear does, and a block has whole groups of 16 rows.
+// it waits for the previous kernel (programmatic dependent launch). Every block that handles columns of a KV head
+// computes the attention of that head itself, so blocks never synchronize.
 //
-// Keys and values of earlier tokens do not depend on the previous kernel, so they are copied before the wait, too, up
-// to the cache position known by then. If the position has changed after the wait, they are copied again.
+// Tensor cores process up to eight queries of a KV head at once: each warp has 16 keys of a tile of 128; scores are
+// keys · queries, and the output is values · weights. To keep f32 precision, queries and weights are split into three
+// numbers of the cache's dtype, whose products are exact. The attention output is split in the same way and multiplied
+// by the block's rows of the projection. That gives one partial output per KV head; the consumer sums them in order.
+// For a quantized projection the attention output is quantized to 8 bits instead, as in quantized_linear(), and a block
+// has whole groups of 16 rows.
 //
-// The kernel leaves enough shared memory and registers for the one-row linear kernels (linear/fused/row_stream_cuda.cu)
-// before and after it to be resident on the same SM, so that launches overlap.
+// Keys and values of earlier tokens do not depend on the previous kernel. So they too are copied before the wait, up to
+// the cache position as known by then. If the position is different after the wait, they are copied again.
+//
+// The kernel leaves enough shared memory and registers that the one-row linear kernels before and after it
+// (linear/fused/row_stream_cuda.cu) can be resident on the same SM, so that launches overlap.
 
 #include "lamina/ops/attention/decode/output_shared.cuh"
 #include "lamina/tensor/cuda/l2_policy_loads.cuh"
@@ -39,7 +41,8 @@ class OutputStep {
         k_(static_cast<T*>(p.k)),
         v_(static_cast<T*>(p.v)) {}
 
-  /// Reads the cache position of the token first, since everything depends on it. Before the wait it is only a guess.
+  /// Reads the cache position of the token first, because everything depends on it. Before the wait for the previous
+  /// kernel it is only a guess.
   __device__ void read_position_early() {
     const int64_t place = p_.given_place();
     const int64_t position = p_.given_position();
@@ -47,8 +50,8 @@ class OutputStep {
     position_ = position >= 0 && position < p_.table_rows ? static_cast<int>(position) : -1;
   }
   /// Prepares the rotated queries, key and value, and loads the first keys and values. Cached keys and values, and the
-  /// angles, are fetched before the wait for the previous kernel, and again after it if the position has changed. A
-  /// thread has four columns of a head, or none.
+  /// angles, are loaded before the wait for the previous kernel, and again after it if the position has changed. A
+  /// thread handles four columns of a head, or none.
   __device__ void take_token() {
     const int of = thread_ / (kD / 4);
     const int c = thread_ % (kD / 4) * 4;
@@ -96,7 +99,7 @@ class OutputStep {
     lamina::cuda::cp_async_wait();
     __syncthreads();
   }
-  /// Computes the attention output of the heads into shared memory.
+  /// Computes the attention output of the query heads into shared memory.
   __device__ void attend() {
     const int keys = place_ + 1;
     const int tiles = (keys + kTileKeys - 1) / kTileKeys;
@@ -130,8 +133,8 @@ class OutputStep {
     for (int n = 2 * thread_; n < p_.group * kD; n += 2 * kStepThreads) join(n);
     __syncthreads();
   }
-  /// Multiplies this block's rows of the output projection with the attention output. A warp takes whole row tiles or,
-  /// if there are few, part of their columns.
+  /// Multiplies this block's rows of the output projection by the attention output. A warp handles whole row tiles or,
+  /// if there are few, a part of their columns.
   __device__ void multiply_out() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     lamina::cuda::barrier_wait(shared_address(&shared_.barrier), 0);
@@ -167,7 +170,7 @@ class OutputStep {
       lamina::cuda::report(p_.faults, lamina::cuda::Fault::position, p_.given_position());
     }
   }
-  /// Number of output projection rows of this block.
+  /// Number of rows of the output projection in this block.
   __device__ int rows() const { return max(min(p_.out_each, p_.width - first_out_), 0); }
   __device__ void put_queries(int head, int c, const float (&x)[4]) const {
     uint32_t first[kThirds];
@@ -181,7 +184,7 @@ class OutputStep {
   }
   __device__ uint4 fresh_chunk(int n) const { return reinterpret_cast<const uint4*>(shared_.fresh)[n]; }
 
-  /// Loads the rows of the output projection with bulk copies (cp.async.bulk), issued by one warp.
+  /// Starts loading the block's rows of the output projection with bulk copies (cp.async.bulk), issued by one warp.
   __device__ void stage_weights() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (thread_ >= kWarp) return;
@@ -215,10 +218,10 @@ class OutputStep {
     }
 #endif
   }
-  /// Loads a tile of keys and values; skips the slot of the new token and zero-fills those after it.
+  /// Starts loading a tile of keys and values. Skips the slot of the new token and fills the slots after it with zeros.
   __device__ void stage_tile(int tile) const {
     static_assert(kStepThreads % kChunks == 0);
-    constexpr int kHop = kStepThreads / kChunks;  // rows
+    constexpr int kHop = kStepThreads / kChunks;  // rows per iteration
     const int chunk = thread_ % kChunks;
     const int first = thread_ / kChunks;
     const uint32_t to = shared_address(shared_.tiles[tile % kStages]);
@@ -234,7 +237,7 @@ class OutputStep {
     }
     lamina::cuda::cp_async_commit();
   }
-  /// Cosines and signed sines of four columns.
+  /// Loads the cosines and signed sines of four columns.
   __device__ void take_angles(int c, float4& cosines, float4& sines) const {
     const int half = p_.rotary_dim / 2;
     const bool second = c >= half;
@@ -254,7 +257,7 @@ class OutputStep {
     const float odd = p_.interleaved || second ? 1.0F : -1.0F;
     sines = {sines.x * even, sines.y * odd, sines.z * even, sines.w * odd};
   }
-  /// Processes this warp's keys of a tile, of which `count` are visible.
+  /// Processes this warp's keys of a tile, `count` of which are visible.
   __device__ void process_keys(const T (&staged)[2][kTileKeys * kD], int count) {
     const int first = warp_ * kWarpKeys;
     if (first >= count) return;
@@ -270,7 +273,7 @@ class OutputStep {
         lamina::cuda::mma_m16n8k16<T>(sums[n], a, q[0], q[4]);
       }
     }
-    // Transposes the scores from keys × queries to queries × keys.
+    // Transpose the scores from keys × queries to queries × keys.
     float* scores = shared_.scores[warp_];
     __syncwarp();
 #pragma unroll
@@ -354,8 +357,8 @@ class OutputStep {
 #pragma unroll
     for (int i = 0; i < kThirds; ++i) *reinterpret_cast<uint32_t*>(&shared_.result[i][n]) = thirds[i];
   }
-  /// Rows lane / 4 and lane / 4 + 8 of a tile of the output projection times the attention output, 16 columns per step.
-  /// The columns of the right operand are the three parts of the split.
+  /// Products of rows lane / 4 and lane / 4 + 8 of a tile of the output projection with the attention output, 16
+  /// columns per step. The columns of the right operand are the three numbers into which the output is split.
   __device__ float2 multiply_tile(int tile, int step, int end) const {
     if constexpr (Shared::kQuantized) {
       const unsigned char* from = reinterpret_cast<const unsigned char*>(&shared_ + 1) + tile * Shared::tile_bytes(p_);
@@ -401,7 +404,7 @@ class OutputStep {
   int place_ = -1;     // −1 if invalid
   int position_ = -1;  // −1 if invalid
   float most_ = kMinusLarge;
-  float sum_ = 0;  // of this lane's keys
+  float sum_ = 0;  // sum over this lane's keys
   float found_[kD / 16][4] = {};
 };
 

@@ -1,4 +1,4 @@
-// Attention and output projection of one token in one launch (output_step.cuh).
+// Launches the kernel of output_step.cuh: attention and output projection of one token.
 #include <algorithm>
 
 #include "lamina/ops/attention/decode/output_step.cuh"
@@ -6,7 +6,7 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace output_step;  // NOLINT: all of it is this kernel's
+using namespace output_step;  // NOLINT: kernel helpers
 
 template <class T, int kD, int kStages, OutputWeight kWeight>
 __global__ void __launch_bounds__(kStepThreads, 1)
@@ -58,7 +58,7 @@ void launch_kernel(const AttentionSublayerStep& args, const Tensor& projected, T
   p.parts = parts.data<float>();
   const auto kernel = attention_output_kernel<T, kD, kStages, kWeight>;
   LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)), op);
-  if constexpr (kWeight != OutputWeight::bf16) {  // the products before and after it need much shared memory
+  if constexpr (kWeight != OutputWeight::bf16) {  // with a quantized weight, its neighbours need much shared memory
     LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100), op);
   }
   lamina::cuda::launch_dependent(
@@ -77,7 +77,7 @@ void launch(const AttentionSublayerStep& args, const Tensor& projected, Tensor& 
 
 template <class T>
 void launch(const AttentionSublayerStep& args, const Tensor& projected, Tensor& parts) {
-  constexpr int64_t kMaxOneTileKeys = 2 * kTileKeys;  // too few for a second tile to be worth its memory
+  constexpr int64_t kMaxOneTileKeys = 2 * kTileKeys;  // with fewer keys, a second tile is not worth its memory
   if (args.k_cache.dim(3) == 128) return launch<T, 128, 1>(args, projected, parts);
   args.capacity() <= kMaxOneTileKeys ? launch<T, 64, 1>(args, projected, parts)
                                      : launch<T, 64, 2>(args, projected, parts);
@@ -86,7 +86,7 @@ void launch(const AttentionSublayerStep& args, const Tensor& projected, Tensor& 
 }  // namespace
 
 void attention_output_step(const AttentionSublayerStep& args, const Tensor& projected, Tensor& parts) {
-  constexpr int64_t kMostKeys = 1536;  // beyond this, every block of a KV head would read too much
+  constexpr int64_t kMostKeys = 1536;  // with more, every block of a KV head would read too much
   const AttentionProjections& weights = args.weights;
   const int64_t d = args.k_cache.dim(3);
   const int64_t group = weights.out.dim(1) / d / args.k_cache.dim(1);

@@ -1,7 +1,8 @@
 #pragma once
 
-// Additions of a step to decoding: prefetch of cached keys and values, rotation of the queries, and the key and value
-// of the new token, which the block of the last split rotates, rounds, stores and uses.
+// Additions of a decoding step (attention_step) to decoding: prefetch of cached keys and values, rotation of the
+// queries, and the key and value of the new token. The block with the last split rotates, rounds, stores and uses
+// these.
 
 #include "lamina/ops/attention/cache_scales.h"
 #include "lamina/ops/attention/decode/decode_device.cuh"
@@ -10,7 +11,7 @@
 namespace lamina::ops::cuda {
 
 /// Prefetches this split's keys and values to the L2 cache while the previous kernel still computes the new token. The
-/// cache position is only a hint here: it is read past the L1 cache, may be stale, and is read again later.
+/// cache position is only a hint here: it may be stale, and is read again later.
 template <class T>
 __device__ void prefetch_split(const DecodeParams& p, int b, int kv_head) {
   constexpr int kMostEach = 16;
@@ -28,7 +29,7 @@ __device__ void prefetch_split(const DecodeParams& p, int b, int kv_head) {
     lamina::cuda::prefetch_l2(static_cast<const char*>(p.v) + at + offset);
   }
 }
-/// Prefetches the rotary angles of the new token.
+/// Prefetches the cos and sin of the new token's position.
 __device__ inline void prefetch_angles(const DecodeParams& p, int b) {
   const int column = static_cast<int>(threadIdx.x) * kColumns;
   if (p.rotary_dim == 0 || column >= p.table_row) return;
@@ -44,7 +45,7 @@ __device__ inline float rounded_to(DType type, float value) {
   return value;
 }
 
-/// Eight numbers of q's dtype; zeros if not inside.
+/// Loads eight numbers of q's dtype as floats; zeros if not `inside`.
 __device__ inline void load_columns(const DecodeParams& p, int64_t at, bool inside, float (&out)[kColumns]) {
   if (p.q_type == DType::f32) {
     RawColumns<float> raw;
@@ -61,14 +62,14 @@ __device__ inline void load_columns(const DecodeParams& p, int64_t at, bool insi
   }
 }
 
-/// Rotation of a lane's columns: y = x·cos + other·sin, with `other` the paired column. With half-split pairing, each
-/// half of the rotary dimension consists of whole lanes.
+/// Rotation of a lane's columns: y = x·cos + other·sin, where `other` is the paired column. With half-split pairing,
+/// each half of the rotary dimension consists of whole lanes.
 struct LaneRotation {
   bool is_rotated;
   float cos[kColumns];
-  float sin[kColumns];  // signed
+  float sin[kColumns];  // with the sign of the rotation
 
-  /// The column paired with a lane's first one, for half-split pairing.
+  /// The column that is paired with a lane's first column, for half-split pairing.
   __device__ static int partner_of(const DecodeParams& p, int column) {
     const int half = p.rotary_dim / 2;
     return column >= half ? column - half : column + half;
@@ -122,19 +123,19 @@ struct LaneRotation {
   }
 };
 
-/// The new token's key and value in the cache format, in shared memory.
+/// The key and value of the new token in the cache's format, in shared memory.
 template <class T>
 struct StepToken {
-  RawColumns<T> columns[2][kWarp];  // by lane
-  float scales[2];                  // for 8-bit caches
+  RawColumns<T> columns[2][kWarp];  // eight columns per lane
+  float scales[2];                  // scales of an 8-bit cache
 };
 
 struct NoStep {
   __device__ NoStep(const DecodeParams& /*p*/, int /*b*/, int /*kv_head*/, int /*first_row*/, int /*column*/) {}
 };
-/// Inputs of a lane from the previous kernel, including the paired columns for half-split pairing. All loads are
-/// issued at once, so nothing later waits for memory. Warp 0 loads the new key, warp 1 the new value, even if the block
-/// does not own the token.
+/// Inputs of a lane from the previous kernel, including the paired columns for half-split pairing. All loads are issued
+/// at once, so nothing later waits for memory. Warp 0 loads the new key and warp 1 the new value, even if the block
+/// does not need them.
 template <int kRows>
 struct StepLane {
   float others[kRows][kColumns];
@@ -153,7 +154,8 @@ struct StepLane {
   }
 };
 
-/// Rotates, rounds and publishes the new token; `stores` in the block that also writes the KV caches.
+/// Rotates, rounds and publishes the new token in shared memory. If `stores`, the block also writes it to the KV
+/// caches.
 template <int kRows, class T>
 __device__ void take_token(const DecodeParams& p, int b, int kv_head, int place, int column, const LaneRotation& turn,
                            bool stores, StepLane<kRows>& lane_of, StepToken<T>& token) {
@@ -165,7 +167,7 @@ __device__ void take_token(const DecodeParams& p, int b, int kv_head, int place,
   if (part == 0 && turn.is_rotated) turn.apply(p, x, lane_of.token_others);
   __syncwarp();
   if constexpr (std::is_same_v<T, uint8_t>) {
-    unsigned most = 0;  // bit patterns compare like magnitudes; NaN is the largest
+    unsigned most = 0;  // bit patterns without the sign compare like magnitudes; NaN is the largest
 #pragma unroll
     for (int k = 0; k < kColumns; ++k) most = max(most, __float_as_uint(fabsf(x[k])));
     const RowScale scale = row_scale(__uint_as_float(__reduce_max_sync(kAllLanes, most)));
@@ -185,7 +187,8 @@ __device__ void take_token(const DecodeParams& p, int b, int kv_head, int place,
   if (stores) packed.store(cache + p.cache_at(b, kv_head, place, p.d_qk) + column);
 }
 
-/// Rotates the queries; adds the new token if this block's split ends with it (`owns`, uniform over the block).
+/// Rotates the queries. If this block's split ends with the new token (`owns`, uniform over the block), also prepares
+/// the token.
 template <int kRows, class T>
 __device__ void begin_step(const DecodeParams& p, int b, int kv_head, int first_row, int column, int64_t position,
                            bool owns, int place, StepLane<kRows>& lane, float (&q)[kRows][kColumns],

@@ -1,6 +1,6 @@
 #pragma once
 
-// Parameters shared by the kernels that fuse one token's attention with its output projection.
+// Parameters that the kernels for one token's attention with its output projection share.
 
 #include <algorithm>
 #include <bit>
@@ -13,32 +13,33 @@
 namespace lamina::ops::cuda {
 
 struct StepHeads {
-  const uint4* out;       ///< [width, n_heads·d]; null if quantized
-  const float* out_bias;  ///< or null
+  const uint4* out;       ///< [width, n_heads·d]; null if the weight is quantized
+  const float* out_bias;  ///< [width], or null
   float* parts;           ///< [n_kv_heads, width]
   void* k;                ///< [n_kv_heads, capacity, d], or pages [pages, n_kv_heads, 2^page_bits, d]
   void* v;
-  const int64_t* place;     ///< cache index of the token; null in a paged cache
-  const int32_t* table;     ///< page table of the row, or null
-  const int32_t* length;    ///< of the row with the token, in a paged cache
-  const int64_t* position;  ///< null: no rotation
+  const int64_t* place;     ///< cache index of the token; null for a paged cache
+  const int32_t* table;     ///< page table of the row; null if the cache is not paged
+  const int32_t* length;    ///< length of the row including the token, for a paged cache
+  const int64_t* position;  ///< position of the token; null: no rotation
   const float* cos;         ///< [table_rows, table_row]
   const float* sin;
   lamina::cuda::FaultSlot* faults;
-  float scale;  ///< of scores, times log2(e)
+  float scale;  ///< factor on the scores, times log2(e)
   int n_heads, n_kv_heads, capacity, d;
   int group;  ///< query heads per KV head
   int rotary_dim, table_row, table_rows;
   bool interleaved;
   int page_bits;
 
-  /// Index of a key among those of all heads. A page that is not held counts as page 0; no key of it is visible.
+  /// Row index of a key in the cache, over all heads. A page that is not held counts as page 0; none of its keys is
+  /// visible.
   __device__ int64_t key_index(int kv_head, int key) const {
     if (table == nullptr) return static_cast<int64_t>(kv_head) * capacity + key;
     const int64_t page = max(table[key >> page_bits], 0);
     return ((page * n_kv_heads + kv_head) << page_bits) + (key & ((1 << page_bits) - 1));
   }
-  /// Cache index of the token; before the wait for the previous kernel only a guess (load_relaxed_l2).
+  /// Cache index of the token. Before the wait for the previous kernel it is only a guess (load_relaxed_l2).
   __device__ int64_t given_place() const {
     if (table == nullptr) return lamina::cuda::load_relaxed_l2(place);
     int value;
@@ -50,7 +51,7 @@ struct StepHeads {
   }
 };
 
-/// Leaves `parts` unset.
+/// Fills the parameters, except `parts`.
 inline StepHeads step_heads(const AttentionSublayerStep& args) {
   StepHeads p{};
   if (!args.weights.out.is_quantized()) p.out = packs_of(args.weights.out.plain);

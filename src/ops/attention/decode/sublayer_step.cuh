@@ -1,21 +1,21 @@
 #pragma once
 
-// Parts of the attention sublayer of one token (sublayer_step_cuda.cu): shared memory, the role of a thread, online
-// softmax over the KV cache, merging.
+// Parts of the kernel for a whole attention sublayer of one token (sublayer_step_cuda.cu): shared memory, the role of a
+// thread, online softmax over the KV cache, and merging.
 #include "lamina/ops/attention/decode/decode_device.cuh"
 #include "lamina/ops/attention/decode/step_heads.cuh"
 #include "lamina/tensor/cuda/prefetch.cuh"
 
 namespace lamina::ops::cuda {
 
-inline constexpr int kKeysAtOnce = 4;  // per group of lanes
+inline constexpr int kKeysAtOnce = 4;  // keys that a group of lanes processes at once
 
 struct AttentionSublayerParams : StepHeads {
   StepInput in;
   const uint4* qkv;       ///< [(n_heads + 2 n_kv_heads)·d, width]
-  const float* qkv_bias;  ///< or null
-  int lanes;              ///< per key
-  int row_each;           ///< rows of q, k and v per block
+  const float* qkv_bias;  ///< [(n_heads + 2 n_kv_heads)·d], or null
+  int lanes;              ///< lanes per key
+  int row_each;           ///< rows of the QKV projection per block
   int out_each;           ///< rows of the output projection per block
   int row_lane_bits, out_lane_bits;
 
@@ -23,7 +23,7 @@ struct AttentionSublayerParams : StepHeads {
   __host__ __device__ int heads_width() const { return group * d; }
   __host__ __device__ int rows() const { return heads_width() + 2 * d; }
   /// Floats of shared memory before the weights: the input row, the heads before and after rotation, angles, partial
-  /// results of warps and blocks, the result.
+  /// results of warps and blocks, and the attention output.
   __host__ __device__ int floats() const {
     return in.width + 2 * rows() + 2 * d + kStepWarps * (lanes * kColumns + 2) +
            kStepBlocks * (heads_width() + 2 * group) + heads_width();
@@ -48,8 +48,8 @@ struct KeySplit {
   }
 };
 
-/// Prefetches this block's share of the keys and values to the L2 cache. The cache position is a hint here: it may be
-/// stale.
+/// Prefetches this block's share of the keys and values to the L2 cache. The cache position is only a hint here: it may
+/// be stale.
 template <class T>
 __device__ inline void prefetch_keys(const AttentionSublayerParams& p, const Cluster& cluster) {
   constexpr int kSector = 32;
@@ -67,22 +67,22 @@ __device__ inline void prefetch_keys(const AttentionSublayerParams& p, const Clu
   }
 }
 
-/// The block's shared memory.
+/// The arrays in the block's shared memory.
 template <class T>
 struct SublayerMemory {
   using Slots = RawColumns<T>[kStepThreads];
-  float* row;            ///< [in.width]
-  float* found;          ///< [rows]: q of the heads, k, v
+  float* row;            ///< [in.width]: the normalized residual stream
+  float* found;          ///< [rows]: q of the heads, k, v, before rotation
   float* rotated;        ///< [rows]: the same, rotated
   float* angles;         ///< [2, d]: cosines, signed sines
-  float* warp_values;    ///< [warps, lanes · kColumns]
-  float* block_values;   ///< [blocks, width]
-  float* result;         ///< [width]
+  float* warp_values;    ///< [warps, lanes · kColumns]: partial results of warps
+  float* block_values;   ///< [blocks, width]: partial results of blocks
+  float* result;         ///< [width]: the attention output
   float2* warp_stats;    ///< [warps]
   float2* block_stats;   ///< [heads, blocks]
-  uint4* staged;         ///< rows of the projection's weight
-  uint4* staged_out;     ///< rows of the output projection's weight
-  Slots *keys, *values;  ///< [kKeysAtOnce], private per thread
+  uint4* staged;         ///< rows of the weight of the QKV projection
+  uint4* staged_out;     ///< rows of the weight of the output projection
+  Slots *keys, *values;  ///< [kKeysAtOnce]: slots that are private to a thread
 
   __device__ __forceinline__ SublayerMemory(const AttentionSublayerParams& p, float* shared) {
     const int width = p.heads_width();
@@ -102,13 +102,13 @@ struct SublayerMemory {
   }
 };
 
-/// A thread's role in attention: a lane handles its columns of every `groups`-th key, for one head.
+/// A thread's role in attention: for one head, a lane handles its columns of every `groups`-th key.
 struct LaneRole {
   int thread, warp, lane;
   int warps_each;  ///< warps per head
   int head, column;
-  int groups, own;  ///< groups of lanes of the head, and this one's number
-  bool inside;      ///< whether the head has the column
+  int groups, own;  ///< number of lane groups of the head, and the index of this thread's group
+  bool inside;      ///< true if the head has this lane's columns
 
   __device__ __forceinline__ explicit LaneRole(const AttentionSublayerParams& p) {
     thread = static_cast<int>(threadIdx.x);
@@ -123,7 +123,7 @@ struct LaneRole {
   }
 };
 
-/// Iterates over the elements [heads, d] of this thread without divisions in the loop.
+/// Iterates over this thread's elements of [heads, d] without divisions in the loop.
 struct HeadElements {
   int d;
   int first_of, first_c;  ///< head and column of the thread's first element
@@ -132,7 +132,7 @@ struct HeadElements {
   __device__ __forceinline__ HeadElements(int d, int thread)
       : d(d), first_of(thread / d), first_c(thread % d), hop_of(kStepThreads / d), hop_c(kStepThreads % d) {}
 
-  /// fn(element, head, column)
+  /// Calls fn(element, head, column) for each element.
   template <class F>
   __device__ __forceinline__ void each(int count, const F& fn) const {
     int of = first_of;
@@ -150,7 +150,7 @@ struct HeadElements {
   }
 };
 
-/// Rotates q and k; q goes to memory.rotated, the new key and value to `new_row` in the cache format.
+/// Rotates q and k. q goes to memory.rotated; the new key and value go to `new_row` in the cache's format.
 template <class T>
 __device__ __forceinline__ void rotate_heads(const AttentionSublayerParams& p, const HeadElements& elements,
                                              const SublayerMemory<T>& memory, T* new_row) {
@@ -170,7 +170,7 @@ __device__ __forceinline__ void rotate_heads(const AttentionSublayerParams& p, c
   });
 }
 
-/// Copies the keys and values of this thread from key `first` on to its slots, with cp.async.
+/// Starts copying this thread's part of the keys and values from key `first` on to its slots, with cp.async.
 template <class T>
 __device__ __forceinline__ void fetch_keys(const AttentionSublayerParams& p, const LaneRole& role,
                                            const SublayerMemory<T>& memory, int kv_head, int first, int end,
@@ -191,14 +191,14 @@ __device__ __forceinline__ void fetch_keys(const AttentionSublayerParams& p, con
   lamina::cuda::cp_async_commit();
 }
 
-/// Online softmax of one lane: weighted sums of values, the largest score and the sum of the weights.
+/// The online softmax of one lane: weighted sums of values, the largest score and the sum of the weights.
 struct LaneSums {
   float acc[kColumns] = {};
   float most = kMinusLarge;
   float sum = 0;
 
-  /// Adds the keys in the thread's slots, which start at key `first`. The key at `place` is the new one: `new_row` has
-  /// it and its value.
+  /// Adds the keys in the thread's slots, the first of which is key `first`. The key at `place` is the new one; it and
+  /// its value are in `new_row`.
   template <class T>
   __device__ __forceinline__ void add_keys(const AttentionSublayerParams& p, const LaneRole& role,
                                            const SublayerMemory<T>& memory, const float (&q)[kColumns],
@@ -243,7 +243,7 @@ struct LaneSums {
     }
   }
 
-  /// Merges the groups of lanes of the warp and stores the result.
+  /// Merges the lane groups of the warp and stores the result in shared memory.
   template <class T>
   __device__ __forceinline__ void store(const AttentionSublayerParams& p, const LaneRole& role,
                                         const SublayerMemory<T>& memory) {
@@ -269,7 +269,7 @@ struct LaneSums {
   }
 };
 
-/// Merges the results of the warps and then, if the blocks had shares of the keys (`split`), those of the blocks.
+/// Merges the results of the warps and then, if each block had a share of the keys (`split`), those of the blocks.
 template <class T>
 __device__ __forceinline__ void merge_heads(const AttentionSublayerParams& p, const LaneRole& role,
                                             const HeadElements& elements, const SublayerMemory<T>& memory,

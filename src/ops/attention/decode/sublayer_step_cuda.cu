@@ -1,10 +1,10 @@
 // The whole attention sublayer of one token in one launch. A cluster of eight blocks owns a KV head with its queries.
-// Each block has some rows of their projections and some rows of the output projection, restricted to that head's
-// columns. It prefetches these weights to shared memory before it waits for the previous kernel. Then every block
-// normalises the residual stream itself and multiplies its rows; q, k and v are broadcast within the cluster, and each
-// block rotates them. With few keys every block attends to all of them, which is cheaper than an exchange; with many,
-// each has a share, and the results are exchanged once more. The head's output times the block's rows is a partial
-// output of the sublayer; the consumer sums the parts in order.
+// Each block handles some rows of their QKV projection and some rows of the output projection, restricted to that
+// head's columns. It prefetches these weights to shared memory before it waits for the previous kernel. Then every
+// block normalizes the residual stream itself and multiplies its rows; q, k and v are broadcast within the cluster, and
+// each block rotates them. If there are few keys, every block attends to all of them, which is cheaper than an
+// exchange. If there are many, each block attends to a share, and the results are exchanged once more. The attention
+// output times the block's rows is a partial output of the sublayer; the consumer sums the parts in order.
 #include "lamina/ops/attention/decode/sublayer_step.cuh"
 
 namespace lamina::ops::cuda {
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
 
   const int mine = cluster.rank * p.row_each;
   const RowProduct<1> project{min(p.row_each, p.rows() - mine), p.row_chunks(), p.row_lane_bits};
-  const auto global_row = [&](int n) {  // of q, k and v
+  const auto global_row = [&](int n) {  // rows of q, k and v
     const int local = mine + n;
     if (local < width) return cluster.id * width + local;
     const int part = local < width + d ? 0 : 1;
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
       lamina::cuda::report(p.faults, lamina::cuda::Fault::cache_place, given);
     }
     place = possible ? static_cast<int>(given) : -1;
-    const int few = 2 * role.groups * kKeysAtOnce;  // every block attends to all keys up to this many
+    const int few = 2 * role.groups * kKeysAtOnce;  // up to this many keys, every block attends to all of them
     split = place >= few;
     share = KeySplit(min(place + 1, split ? p.capacity : few), cluster.rank, split);
     fetch_keys<T>(p, role, memory, cluster.id, share.begin, share.end, place);
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
   }
   __syncthreads();
   arrivals.wait();
-  T* new_row = reinterpret_cast<T*>(memory.rotated + width);  // the key and the value in the cache format
+  T* new_row = reinterpret_cast<T*>(memory.rotated + width);  // the new key and value in the cache's format
   rotate_heads(p, elements, memory, new_row);
   lamina::cuda::cp_async_wait<0>();
   __syncthreads();
@@ -107,7 +107,8 @@ __global__ void __launch_bounds__(kStepThreads, 2)
   for (int c = 0; c < kColumns; ++c) q[c] = role.inside ? memory.rotated[role.head * d + role.column + c] : 0.0F;
   LaneSums attended;
 #pragma unroll 1
-  for (int first = share.begin; first < share.end; first += role.groups * kKeysAtOnce) {  // uniform loop bounds
+  // The loop bounds are uniform over the block.
+  for (int first = share.begin; first < share.end; first += role.groups * kKeysAtOnce) {
     if (first != share.begin) {
       fetch_keys<T>(p, role, memory, cluster.id, first, share.end, place);
       lamina::cuda::cp_async_wait<0>();
@@ -133,7 +134,7 @@ void attention_sublayer_step(const AttentionSublayerStep& args, Tensor& parts) {
   const AttentionProjections& weights = args.weights;
   const bool taken = supports_sublayer_step(args.stream, {weights.qkv.plain, weights.qkv_bias, weights.out.plain,
                                                           weights.out_bias, args.k_cache, args.v_cache});
-  constexpr int64_t kMostKeys = 2048;  // beyond this, the shares of eight blocks per KV head are too long
+  constexpr int64_t kMostKeys = 2048;  // with more, the shares of eight blocks per KV head would be too long
   const int64_t group = weights.out.dim(1) / args.k_cache.dim(3) / args.k_cache.dim(1);
   if (!taken || group > kStepWarps || args.capacity() > kMostKeys) return;
   AttentionSublayerParams p{};

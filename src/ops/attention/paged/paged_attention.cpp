@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kPagedOp = "paged_attention";
 
-/// One call: checked arguments, and the result being filled.
+/// A call: its checked arguments, and the result that is being filled.
 struct PagedCall {
   PagedDecode decode;
   Tensor fresh_k;  // [tokens, n_kv_heads, d_qk]
@@ -24,8 +24,8 @@ struct PagedCall {
   bool prefills(int64_t row) const { return host.count(row) > kMostPagedQueries && offset(row) == 0; }
   bool continues(int64_t row) const { return host.count(row) > kMostPagedQueries && offset(row) > 0; }
 
-  /// The first key that the row's queries may see. Only a plain window frees pages; its mask and all biases depend on
-  /// distances alone, so earlier keys can be left out.
+  /// The first key that the row's queries may see. Only a plain sliding window frees pages. Its mask and all biases
+  /// depend on distances alone, so earlier keys can be left out.
   int64_t first_key(int64_t row) const {
     const AttentionPattern& pattern = decode.options.pattern;
     if (pattern.kind != AttentionPattern::Kind::window || pattern.global_tokens > 0) return 0;
@@ -59,7 +59,7 @@ void check_fresh(const Tensor& q, const Tensor& fresh_k, const Tensor& fresh_v, 
   check_shape(kPagedOp, "fresh_v", fresh_v, {q.dim(0), cache.k.dim(1), cache.v.dim(3)});
 }
 
-/// Every page that a query of the row may see must be held. Only the CPU can read the tables.
+/// Checks that every page that a query of the row may see is held. Only the CPU can read the tables.
 void check_visible_pages(const PagedCall& call) {
   const PagedRows& rows = call.decode.rows;
   const int64_t page_size = call.decode.cache.page_size();
@@ -75,7 +75,8 @@ void check_visible_pages(const PagedCall& call) {
   }
 }
 
-/// attention() of tokens [first, first + count) over keys and values [1, keys, n_kv_heads, width], written to y.
+/// Runs attention() for tokens [first, first + count) with keys and values [1, keys, n_kv_heads, width], and writes the
+/// result to y.
 void attend(const PagedCall& call, int64_t first, int64_t count, const Tensor& k, const Tensor& v,
             const Tensor& document_starts) {
   const Tensor& q = call.decode.q;
@@ -91,7 +92,7 @@ Tensor as_batch(const Tensor& fresh, int64_t first, int64_t count, int64_t width
   return fresh.slice(0, first, count).slice(2, 0, width).reshape({1, count, fresh.dim(1), width});
 }
 
-/// Rows [begin, end) whose tokens are all new, packed as documents.
+/// Rows [begin, end) whose tokens are all new. They are packed as documents into one call of attention().
 void prefill(const PagedCall& call, int64_t begin, int64_t end) {
   const HostRows& host = call.host;
   const int64_t first = host.start(begin);
@@ -107,7 +108,7 @@ void prefill(const PagedCall& call, int64_t begin, int64_t end) {
          as_batch(values, first, count, call.d_v), documents);
 }
 
-/// A chunk with a cached prefix.
+/// A row that has a cached prefix and many new tokens: gathers its keys and values, then runs attention().
 void attend_to_gathered(const PagedCall& call, int64_t row) {
   const PagedDecode& decode = call.decode;
   const Tensor& q = decode.q;
@@ -122,7 +123,7 @@ void attend_to_gathered(const PagedCall& call, int64_t row) {
          args.v.defined() ? args.v : args.k.slice(3, 0, call.d_v), Tensor());
 }
 
-/// On the CPU: adjacent rows with the same number of new tokens form a batch of attention_decode.
+/// Decoding on a CPU: adjacent rows with the same number of new tokens form a batch of attention_decode().
 void decode_on_cpu(const PagedCall& call, int64_t begin, int64_t end) {
   const PagedDecode& decode = call.decode;
   const int64_t rows = end - begin;
@@ -145,7 +146,7 @@ void decode_on_cpu(const PagedCall& call, int64_t begin, int64_t end) {
   to.copy_(args.y.reshape(to.shape()));
 }
 
-/// FLOPs and bytes of the rows that decode; a captured CUDA graph counts full tables.
+/// FLOPs and bytes of the rows that decode. During CUDA graph capture the tables count as full.
 Work decode_work(const PagedCall& call) {
   const PagedDecode& decode = call.decode;
   const auto element = static_cast<double>(size_of(decode.cache.k.dtype()));
@@ -214,11 +215,13 @@ Tensor paged_attention(const Tensor& q, const Tensor& fresh_k, const Tensor& fre
   LAMINA_CHECK(!is_tracked({q, fresh_k, fresh_v}), kPagedOp,
                ": has no gradient; use attention(), or disable recording with NoGrad");
   const int64_t n_kv_heads = cache.k.dim(1);
-  // Sizes of a row as long as its table: check_attention_options() rejects patterns with more queries than keys.
+  // Check the options with seq_q = 0 and seq_k = the capacity, because check_attention_options() rejects patterns with
+  // more queries than keys.
   check_cached_attention(kPagedOp, options, extras,
                          {rows.rows(), 0, rows.capacity(cache.page_size()), q.dim(1), n_kv_heads,
                           n_kv_heads == 0 ? 0 : q.dim(1) / n_kv_heads, q.dim(2), d_v});
-  // Member by member: if an initializer of a nested aggregate throws, GCC destroys the members before it twice.
+  // Initialize member by member: if an initializer of a nested aggregate throws, GCC destroys the members before it
+  // twice.
   PagedCall call;
   call.host = host_rows(kPagedOp, cache, rows, q.dim(0));
   call.decode.q = q.detach().contiguous();
@@ -229,7 +232,7 @@ Tensor paged_attention(const Tensor& q, const Tensor& fresh_k, const Tensor& fre
   call.fresh_k = fresh_k.detach();
   if (fresh_v.defined()) call.fresh_v = fresh_v.detach();
   call.d_v = d_v;
-  // Rows that no kernel writes are zero.
+  // Zero the rows of y that no kernel writes.
   int64_t written = 0;
   for (int64_t row = 0; row < call.host.rows(); ++row) written += call.host.count(row);
   const bool whole = call.host.known() ? written == q.dim(0) : q.device().kind() == DeviceKind::cuda;

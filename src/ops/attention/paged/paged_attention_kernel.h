@@ -5,17 +5,17 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments: q and y are contiguous [tokens, heads, width]; options are resolved, extras f32.
+/// Kernel arguments. q and y are contiguous [tokens, heads, width]; options are resolved, extras are f32.
 struct PagedDecode {
   Tensor q;
   PagedCache cache;  ///< contiguous
-  PagedRows rows;    ///< contiguous tensors; without host copies every row has one token
+  PagedRows rows;    ///< contiguous tensors; if there are no host copies, every row has one token
   AttentionOptions options;
   AttentionExtras extras;
   Tensor y;
 };
-/// Copies keys [first, first + k.dim(1)) of a row to k [1, keys, n_kv_heads, d_qk] and v [1, keys, n_kv_heads, d_v], in
-/// their dtype; v is undefined if the cache has no values.
+/// Kernel arguments: copies keys and values [first, first + k.dim(1)) of a row to k [1, keys, n_kv_heads, d_qk] and v
+/// [1, keys, n_kv_heads, d_v], converted to their dtype. v is undefined if the cache has no values.
 struct PagedGather {
   PagedCache cache;
   PagedRows rows;
@@ -29,7 +29,8 @@ namespace cpu {
 void paged_gather(const PagedGather& args);
 }  // namespace cpu
 namespace cuda {
-/// All rows with at most kMostPagedQueries new tokens; other rows are left alone. Zeros for unused rows.
+/// Attention of all rows with at most kMostPagedQueries new tokens. Unused rows become zero; other rows are not
+/// written.
 void paged_decode(const PagedDecode& args);
 void paged_gather(const PagedGather& args);
 }  // namespace cuda

@@ -38,7 +38,7 @@ void check_host_row(const char* op, const HostRows& host, int64_t row, int64_t c
                ", the tokens that its page table holds; count the new tokens and widen rows.tables");
 }
 
-/// The pages that hold the new tokens must be there; attention checks those it reads.
+/// Checks that the pages for the new tokens are held. Attention checks the pages that it reads.
 void check_new_pages(const PagedStore& args, const HostRows& host) {
   const int64_t page_size = args.cache.page_size();
   const auto* tables = args.rows.tables.data<int32_t>();
@@ -54,7 +54,7 @@ void check_new_pages(const PagedStore& args, const HostRows& host) {
   }
 }
 
-/// One cache_store() for every page that gets tokens.
+/// Stores with one cache_store() for every page that gets tokens.
 void store_on_cpu(const PagedStore& args, const HostRows& host) {
   check_new_pages(args, host);
   const PagedCache& cache = args.cache;

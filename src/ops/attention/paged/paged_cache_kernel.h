@@ -4,7 +4,7 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments: k and v with a contiguous last dimension.
+/// Kernel arguments as in paged_store(); k and v have a contiguous last dimension.
 struct PagedStore {
   PagedCache cache;
   PagedRows rows;
@@ -15,11 +15,11 @@ namespace cuda {
 void paged_store(const PagedStore& args);
 }  // namespace cuda
 
-/// Throws Error, naming `op`, unless the tensors of cache and rows fit each other and `tokens` new tokens.
+/// Throws an Error that names `op`, unless the tensors of cache and rows fit together and fit `tokens` new tokens.
 void check_paged(const char* op, const PagedCache& cache, const PagedRows& rows, int64_t tokens);
 
-/// Lengths and starts as the host knows them: the host copies, or the tensors themselves on the CPU. Empty on `meta`,
-/// and on a GPU during CUDA graph capture. Throws Error if they contradict each other, the tables or `tokens`.
+/// Lengths and starts as far as the host knows them: the host copies, or the tensors themselves on a CPU. Empty on
+/// `meta`, and on a GPU during CUDA graph capture.
 struct HostRows {
   std::vector<int32_t> lengths;
   std::vector<int32_t> starts;
@@ -28,9 +28,10 @@ struct HostRows {
   int64_t rows() const { return static_cast<int64_t>(lengths.size()); }
   int64_t length(int64_t row) const { return lengths[static_cast<size_t>(row)]; }
   int64_t start(int64_t row) const { return starts[static_cast<size_t>(row)]; }
-  /// New tokens of a row; 0 for an unused row.
+  /// Number of new tokens of a row; 0 for an unused row.
   int64_t count(int64_t row) const { return length(row) == 0 ? 0 : start(row + 1) - start(row); }
 };
+/// Reads them. Throws an Error if they contradict each other, the tables or `tokens`.
 HostRows host_rows(const char* op, const PagedCache& cache, const PagedRows& rows, int64_t tokens);
 
 }  // namespace lamina::ops

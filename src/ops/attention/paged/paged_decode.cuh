@@ -1,13 +1,13 @@
 #pragma once
 
-// Entry points of the decoding kernels over pages, one translation unit per cache type.
+// Entry points of the tensor-core kernels for decoding over pages. Each cache type has its own translation unit.
 
 #include "lamina/ops/attention/paged/paged_decode_device.cuh"
 
 namespace lamina::ops::cuda::paged {
 
-/// Launches the tensor-core kernel; false if it does not support the widths or the device. C is the cache type, as
-/// stored.
+/// Launches the tensor-core kernel. Returns false if it does not support the widths or the device. C is the element
+/// type of the cache.
 template <class C>
 bool decode_on_tensor_cores(const PagedDecode& args, Params p);
 template <>

@@ -1,6 +1,6 @@
-// Decoding over pages: kernel arguments, the choice of a kernel, and a simple kernel for every type and width that the
-// tensor-core kernel (paged_decode_item.cuh) does not support: f32 caches, odd widths, widths above 256. It has one
-// block per query and head: one warp per key for the scores, one thread per column for the sums.
+// Decoding over pages: the kernel arguments, the choice of a kernel, and a simple kernel for all types and widths that
+// the tensor-core kernel (paged_decode_item.cuh) does not support: f32 caches, odd widths, widths above 256. The simple
+// kernel has one block per query and head, one warp per key for the scores, and one thread per column for the sums.
 #include "lamina/ops/attention/paged/paged_decode.cuh"
 
 namespace lamina::ops::cuda {
@@ -21,7 +21,7 @@ __device__ float cached_number(C value) {
   }
 }
 
-/// grid: heads, queries per row, rows. Dynamic shared memory: d_v sums.
+/// The simple kernel. Grid: heads, queries per row, rows. Dynamic shared memory: d_v sums.
 template <class C>
 __global__ void __launch_bounds__(kSimpleThreads) paged_simple_kernel(const __grid_constant__ Params p) {
   extern __shared__ float sums[];

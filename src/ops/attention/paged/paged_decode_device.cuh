@@ -1,11 +1,11 @@
 #pragma once
 
-// Flash decoding over pages: arguments, and the division of the work on the device.
+// Flash decoding over pages: arguments, and how the work is divided on the device.
 //
 // Work is divided when the kernel runs, so a captured CUDA graph stays valid while lengths change. A unit is a KV head
 // of a row with up to kRows of its queries. A short row is never split, so a block finds its units from its own index
-// and needs no other row's length. If the batch has long rows, all blocks then divide them: the keys of their units are
-// split into about Params::places items, which blocks take in turn.
+// and needs no other row's length. If the batch has long rows, all blocks then divide these: the keys of their units
+// are split into about Params::places items, which the blocks take in turn.
 
 #include "lamina/ops/attention/cuda/mma/mma.cuh"
 #include "lamina/ops/attention/paged/page_rows.cuh"
@@ -18,9 +18,9 @@ using lamina::cuda::FaultSlot;
 using lamina::cuda::kAllLanes;
 using lamina::cuda::kWarp;
 
-constexpr int kTileKeys = 16;    // per warp; a tile never crosses a page
-constexpr int kLeastSplit = 32;  // tiles
-constexpr int kFixedSplit = 64;  // tiles, if results must not depend on the rest of the batch
+constexpr int kTileKeys = 16;    // keys of a tile, per warp; a tile never crosses a page
+constexpr int kLeastSplit = 32;  // minimum tiles per split
+constexpr int kFixedSplit = 64;  // tiles per split, if results must not depend on the rest of the batch
 constexpr int kMostRows = 4096;
 
 struct Params {
@@ -29,13 +29,13 @@ struct Params {
   int group;  // query heads per KV head
   int d_qk;
   int d_v;
-  int row_blocks;  // of the row with the most new tokens
+  int row_blocks;  // blocks of queries in the row with the most new tokens
   int units;       // rows · row_blocks · n_kv_heads
-  int places;      // items to aim for
-  bool fixed;      // splits of fixed size
+  int places;      // number of items to aim for
+  bool fixed;      // splits have a fixed size
   DType q_type;
   const void* q;
-  int64_t q_stride;  // elements between tokens
+  int64_t q_stride;  // elements from one token to the next
   const void* k;
   const void* v;  // null: the values are the first columns of the keys
   const float* k_scales;
@@ -51,15 +51,15 @@ struct Params {
   const float* sinks;  // [n_heads], or null
   float* parts;        // [items, kRows, d_v]: Σ weight · v
   float2* part_sums;   // [items, kRows]: max score, Σ weight
-  int* counters;       // [rows, n_kv_heads, row_blocks]: finished splits; zero between launches
+  int* counters;       // [rows, n_kv_heads, row_blocks]: number of finished splits; zero between launches
   void* y;
   FaultSlot* faults;
-  // A step: the new token's key and value follow the queries of the packed projection.
+  // For a step: the new token's key and value follow its queries in the packed projection.
   bool step;
-  bool settled;  // PagedStep::settled
+  bool settled;  // see PagedStep::settled
   bool interleaved;
   int rotary_dim;  // 0: no rotation
-  int table_row;   // entries per row of cos and sin: one per pair or per column
+  int table_row;   // entries per row of cos and sin: one per pair or one per column
   int table_rows;
   const float* cos;
   const float* sin;
@@ -69,7 +69,7 @@ struct Params {
   __device__ int unsplit_tiles() const { return fixed ? kFixedSplit : kLeastSplit; }
 };
 
-/// The mask of a row with `count` new tokens and `length` in all.
+/// The mask of a row with `count` new tokens and `length` tokens in all.
 __device__ inline DeviceMask row_mask(const Params& p, int count, int length) {
   DeviceMask mask = p.mask;
   mask.seq_q = count;
@@ -78,18 +78,18 @@ __device__ inline DeviceMask row_mask(const Params& p, int count, int length) {
   return mask;
 }
 
-/// The tokens of a row, its visible keys and their division.
+/// The new tokens of a row, the keys that they see, and the division of these keys.
 struct RowWork {
   DeviceMask mask;
   int first_token;
-  int count;   // new tokens; 0: nothing to do
+  int count;   // number of new tokens; 0: nothing to do
   int length;  // 0: the output is zero
-  int begin;   // first key visible to any query
+  int begin;   // first key that any query sees
   int end;
-  int tiles;  // from tile begin / kTileKeys on
+  int tiles;  // number of tiles, starting with tile begin / kTileKeys
   int row_blocks;
-  int given;      // length as stored on the device
-  bool possible;  // false: reported as a fault, and taken as a row of length 0
+  int given;      // length as stored in device memory
+  bool possible;  // false: the length is invalid; it was reported, and the row counts as empty
 
   RowWork() = default;
   __device__ RowWork(const Params& p, int row, int rows_each) {
@@ -114,12 +114,13 @@ struct RowWork {
   }
 };
 
-/// Fills first_item for splits of at most `size` tiles; returns the number of items. All threads of the block call it.
+/// Fills first_item for splits of at most `size` tiles, and returns the number of items. All threads of the block must
+/// call it.
 template <int kThreads>
 __device__ int first_items(const Params& p, int rows_each, int size, int* first_item, int* sums) {
   const int thread = static_cast<int>(threadIdx.x);
   int carry = 0;
-  for (int first = 0; first < p.rows.rows; first += kThreads) {  // uniform loop bounds
+  for (int first = 0; first < p.rows.rows; first += kThreads) {  // the loop bounds are uniform over the block
     const int r = first + thread;
     int items = 0;
     if (r < p.rows.rows) {
@@ -147,9 +148,9 @@ __device__ int first_items(const Params& p, int rows_each, int size, int* first_
 }
 
 /// Divides the long rows into items: first_item[r] (shared memory, [rows + 1]) becomes the first item of row r. Short
-/// rows have no items. Returns the most tiles of a split. If there are more items than places although the units alone
-/// fit, splits become longer: a second wave of few items would cost as much as the first. All threads of the block call
-/// it.
+/// rows have no items. Returns the largest number of tiles in a split. If there are more items than places although the
+/// units alone would fit, splits become longer, because a second wave of few items would cost as much as the first. All
+/// threads of the block must call it.
 template <int kThreads>
 __device__ int divide_long_rows(const Params& p, int rows_each, int* first_item, long long* scratch) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -174,7 +175,7 @@ __device__ int divide_long_rows(const Params& p, int rows_each, int* first_item,
   }
 }
 
-/// The row of an item: the last one that begins at or before it.
+/// The row of an item: the last row whose first item is not after it.
 __device__ inline int row_of(const Params& p, const int* first_item, int item) {
   int low = 0;
   int high = p.rows.rows - 1;
@@ -189,8 +190,8 @@ __device__ inline int row_of(const Params& p, const int* first_item, int item) {
   return low;
 }
 
-/// The score of q·k in log2 units; −inf if the query may not see the key. The mask is rebuilt here, because one passed
-/// by reference would have to be in local memory for every caller.
+/// Converts q·k to a score in log2 units, with bias, soft cap and mask; −inf if the query does not see the key. The
+/// mask is built again here, because a mask that is passed by reference would be in local memory in every caller.
 __device__ __noinline__ inline float paged_score(const Params& p, int count, int length, float dot, int head, int query,
                                                  int key) {
   const DeviceMask mask = row_mask(p, count, length);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Heads of the packed projection in decoding over pages: loading and rotating queries, and the new key and value.
+// The heads of a packed QKV projection in decoding over pages: loading and rotating queries, and the new key and value.
 
 #include "lamina/ops/attention/paged/paged_decode_device.cuh"
 
@@ -11,7 +11,7 @@ namespace lamina::ops::cuda::paged {
 struct HeadColumns {
   float x[8] = {};
 
-  /// Rotates by the angles of `position` if `turns`.
+  /// Starts the loads. If `turns`, the columns will be rotated by the angles of `position`.
   __device__ void fetch(const Params& p, int token, int head, int column, bool turns, int position) {
     rotates_ = turns && column < p.rotary_dim;
     const int64_t at = token * p.q_stride + static_cast<int64_t>(head) * p.d_qk + column;
@@ -59,7 +59,7 @@ struct HeadColumns {
                                     : to_float(__ushort_as_half(half));
     }
   }
-  /// Eight entries of a table, or four of which each serves two columns.
+  /// Loads eight entries of a table or, if in_pairs, four entries that each serve two columns.
   __device__ static void load_angles(const float* from, bool in_pairs, float (&to)[8]) {
     const auto low = *reinterpret_cast<const float4*>(from);
     if (in_pairs) {
@@ -88,17 +88,17 @@ struct HeadColumns {
   bool second_half_ = false;
 };
 
-/// The position of a row's new token for the rotation; 0 if there is none.
+/// The position of a row's new token for the rotation; 0 if nothing is rotated.
 __device__ inline int64_t given_position(const Params& p, int row) { return p.rotary_dim > 0 ? p.positions[row] : 0; }
-/// The position as an index of the tables.
+/// The position as an index into the tables. An invalid one is reported and replaced.
 __device__ inline int checked_position(const Params& p, int64_t position) {
   if (p.rotary_dim == 0 || (position >= 0 && position < p.table_rows)) return static_cast<int>(position);
   lamina::cuda::report(p.faults, lamina::cuda::Fault::position, position);
   return 0;
 }
 
-/// The new key and value of a row as they are stored in the cache. The block that attends to them reads them here
-/// instead of waiting for its own stores.
+/// The new key and value of a row in the cache's format. The block that attends to them reads them here instead of
+/// waiting for its own stores to the cache.
 template <class C, int kD>
 struct NewToken {
   static constexpr int kKey = 0;
@@ -106,8 +106,8 @@ struct NewToken {
   alignas(16) C columns[2][kD];
   float scales[2];
 
-  /// Called by a whole warp with eight finished columns per lane, zeros beyond the head: converts and stores them here
-  /// and in the cache. Blocks that share the row's last split store the same bytes.
+  /// Converts and stores the new key or value here and in the cache. Called by a whole warp with eight finished columns
+  /// per lane, zeros beyond the head. Blocks that share the row's last split store the same bytes.
   __device__ void store(const Params& p, const RowWork& work, int row, int kv_head, int part, const float (&x)[8]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int column = lane * 8;
@@ -118,7 +118,7 @@ struct NewToken {
     const bool stores = page >= 0 && column < p.d_qk;
     C* to = static_cast<C*>(const_cast<void*>(part == kKey ? p.k : p.v)) + entry * p.d_qk + column;
     if constexpr (std::is_same_v<C, uint8_t>) {
-      unsigned most = 0;  // bit patterns compare like magnitudes; NaN is the largest
+      unsigned most = 0;  // bit patterns without the sign compare like magnitudes; NaN is the largest
 #pragma unroll
       for (int i = 0; i < 8; ++i) most = max(most, __float_as_uint(fabsf(x[i])));
       const RowScale scale = row_scale(__uint_as_float(__reduce_max_sync(kAllLanes, most)));

@@ -1,19 +1,20 @@
 #pragma once
 
-// One block of flash decoding over pages. It takes units of short rows, then items of long rows
-// (paged_decode_device.cuh). Each warp processes every kWarps-th tile of the keys; then warps are merged, then splits.
-// The last block to finish a unit merges its splits in order, so the result does not depend on which block that is.
+// One block of flash decoding over pages. It processes units of short rows, then items of long rows
+// (paged_decode_device.cuh explains these). Each warp processes every kWarps-th tile of the keys; then the warps are
+// merged, then the splits. The last block to finish a unit merges its splits in order, so the result does not depend on
+// which block that is.
 //
-// Short rows are bound by latency. All tiles that fit in the ring are requested as soon as the row's length is known,
-// in a step even before the previous kernel has computed the queries. Queries are rotated meanwhile, and so is the new
-// token, which its block does not read back from global memory.
+// Short rows are limited by latency. All tiles that fit in the ring are requested as soon as the row's length is known;
+// in a step this is even before the previous kernel has computed the queries. Meanwhile the queries are rotated, and so
+// is the new token, which its block need not read back from global memory.
 
 #include "lamina/ops/attention/paged/paged_decode_heads.cuh"
 #include "lamina/ops/attention/paged/paged_decode_tile.cuh"
 
 namespace lamina::ops::cuda::paged {
 
-/// kWarps is 2 in batches with many units: several blocks per SM then hide each other's latency.
+/// The block. kWarps is 2 in batches with many units: several blocks per SM then hide each other's latency.
 template <class C, class M, int kD, int kParts, int kTiles, int kWarps>
 class DecodeBlock {
   using State = WarpState<C, M, kD, kParts, kTiles>;
@@ -22,12 +23,12 @@ class DecodeBlock {
   static constexpr int kStages = 3;
   static constexpr int kScaleBytes = kBytes ? 2 * kTileKeys * 4 : 0;
   static constexpr int kStageBytes = 2 * Tile::kBytes + kScaleBytes;
-  static constexpr int kEarlyLengths = 4;  // per thread
-  static constexpr int kPitch = kD + 4;    // of merged values; avoids bank conflicts
+  static constexpr int kEarlyLengths = 4;  // lengths per thread that are loaded early
+  static constexpr int kPitch = kD + 4;    // floats per row of merged values; avoids bank conflicts
 
  public:
   static constexpr int kThreads = kWarps * kWarp;
-  static constexpr int kRows = kTiles * 8;  // queries
+  static constexpr int kRows = kTiles * 8;  // queries per unit
 
  private:
   struct Fixed {  // shared memory after the ring
@@ -42,10 +43,11 @@ class DecodeBlock {
   static_assert(kWarps >= 2, "one warp stores the new key, another the new value");
 
  public:
-  /// Splits of a unit that merge_splits() can handle: it keeps a weight per row and split in the ring.
+  /// The number of splits of a unit that merge_splits() can handle. It keeps a weight per row and split in the memory
+  /// of the ring.
   static constexpr int kMostSplits = kRing / (kRows * static_cast<int>(sizeof(float)));
 
-  /// Shared memory for a batch of `rows`.
+  /// Bytes of shared memory for a batch of `rows` rows.
   static size_t bytes(int rows) { return kRing + sizeof(Fixed) + sizeof(int) * static_cast<size_t>(rows + 1); }
 
   __device__ DecodeBlock(const Params& p, unsigned char* memory)
@@ -57,11 +59,11 @@ class DecodeBlock {
   __device__ void run() {
     if (!p_.settled) wait_for_queries();
     run_pieces();
-    wait_for_queries();  // also in blocks without work: the end of this kernel means the end of the previous one
+    wait_for_queries();  // also without work, because the end of this kernel must imply the end of the previous one
   }
 
  private:
-  /// Waits for the previous kernel, at the first call.
+  /// Waits for the previous kernel; later calls do nothing.
   __device__ void wait_for_queries() {
     if (!waited_) lamina::cuda::grid_dependency_wait();
     waited_ = true;
@@ -92,25 +94,25 @@ class DecodeBlock {
     }
   }
 
-  /// A unit of a short row, or an item of a long one.
+  /// The work between two merges: a unit of a short row, or an item of a long one.
   struct Piece {
     RowWork work;
-    int first;  // tiles
+    int first;  // in tiles
     int end;
-    int unit;  // of the row
+    int unit;  // unit within the row
     int split;
     int splits;
     int item;
   };
 
-  /// A unit of a short row; false if the row is long.
+  /// Fills `piece` with a unit of a short row; returns false if the row is long.
   __device__ bool find_short(int unit, Piece& piece) {
     const int block = unit / p_.rows.n_kv_heads;
     kv_head_ = unit - block * p_.rows.n_kv_heads;
     row_ = p_.row_blocks == 1 ? block : block / p_.row_blocks;
     const int row_block = block - row_ * p_.row_blocks;
     first_row_ = row_block * kRows;
-    find_pages(0);  // right for most rows; the load overlaps with that of the length
+    find_pages(0);  // a guess that is right for most rows; the load overlaps with that of the length
     const int64_t position = given_position(p_, row_);
     piece.work = RowWork(p_, row_, kRows);
     position_ = checked_position(p_, position);
@@ -147,7 +149,7 @@ class DecodeBlock {
     divided_ = true;
   }
 
-  /// Starts the loads of lengths for meet_and_look_for_long_rows().
+  /// Starts the loads of lengths that meet_and_look_for_long_rows() needs.
   __device__ void fetch_lengths() {
 #pragma unroll
     for (int n = 0; n < kEarlyLengths; ++n) {
@@ -155,7 +157,7 @@ class DecodeBlock {
       lengths_[n] = r < p_.rows.rows ? p_.rows.lengths[r] : 0;
     }
   }
-  /// A block barrier that also tells whether the batch has long rows.
+  /// A barrier of the block that also finds out whether the batch has long rows.
   __device__ void meet_and_look_for_long_rows() {
     int longest = 0;
     for (int r = thread_ + kEarlyLengths * kThreads; r < p_.rows.rows; r += kThreads) {
@@ -178,7 +180,7 @@ class DecodeBlock {
     return (static_cast<int64_t>(work.first_token + query_of(work, row)) * p_.n_heads + head_of(work, row)) * p_.d_v;
   }
 
-  /// Starts the loads of this thread's n-th chunk of queries; row and column are those of the chunk.
+  /// Starts the loads of this thread's chunk of eight columns of a query; `row` and `column` identify the chunk.
   __device__ HeadColumns fetch_query(const RowWork& work, int row, int column) const {
     HeadColumns query;
     if (row < query_rows(work) && column < p_.d_qk) {
@@ -186,7 +188,8 @@ class DecodeBlock {
     }
     return query;
   }
-  /// Eight columns of a query to shared memory, split into kParts; zeros beyond the last row and column.
+  /// Writes eight columns of a query to shared memory, split into kParts numbers each. Rows and columns beyond the last
+  /// become zero.
   __device__ void stage_query(HeadColumns& query, int row, int column) {
     query.finish(p_);
 #pragma unroll
@@ -203,8 +206,8 @@ class DecodeBlock {
       }
     }
   }
-  /// Requests the first kStages tiles, then prepares queries and, if `stores`, the new token. The last two warps take
-  /// the new token's key and value.
+  /// Requests the first kStages tiles, then prepares the queries and, if `stores`, the new token. The last two warps
+  /// handle the key and the value of the new token.
   __device__ void start(const RowWork& work, int first, int end, bool stores) {
     constexpr int kChunks = kD / 8;
     const int part = warp_ - (kWarps - 2);
@@ -235,12 +238,12 @@ class DecodeBlock {
   __device__ uint32_t stage(int n) const {
     return shared_address(ring_) + (warp_ * kStages + n % kStages) * kStageBytes;
   }
-  /// Page numbers of this warp's tiles from tile `first + warp_` on, one per lane.
+  /// Finds the page numbers of this warp's tiles from tile `first + warp_` on, one per lane.
   __device__ void find_pages(int first) {
     pages_ = p_.rows.page_of(row_, (first + warp_ + lane_ * kWarps) * kTileKeys);
   }
-  /// Starts the copy of tile n of this warp (tile index `tile`); an empty group past the last one. A new token is not
-  /// copied.
+  /// Starts the copy of this warp's n-th tile, whose index is `tile`; past the last tile it commits an empty group. A
+  /// new token is not copied.
   __device__ void load_tile(const RowWork& work, int n, int tile, int end) {
     if (n > 0 && n % kWarp == 0) find_pages(tile - warp_);
     const int page = __shfl_sync(kAllLanes, pages_, n % kWarp);
@@ -264,7 +267,7 @@ class DecodeBlock {
     cp_async_commit();
   }
 
-  /// Writes the new token into its row of stage n.
+  /// Writes the new token to its row of stage n.
   __device__ void insert_token(const RowWork& work, int n) {
     constexpr int kChunks = Tile::kChunks;
     unsigned char* to = ring_ + (warp_ * kStages + n % kStages) * kStageBytes;
@@ -288,7 +291,7 @@ class DecodeBlock {
     const bool stores = p_.step && piece.split == piece.splits - 1 && work.length > 0;
     start(work, piece.first, end, stores);
     const int token_tile = stores ? (work.length - 1) / kTileKeys : -1;
-    int low[kTiles][2];  // keys that this lane's queries see
+    int low[kTiles][2];  // keys that this lane's queries see are in [low, high)
     int high[kTiles][2];
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
@@ -313,7 +316,7 @@ class DecodeBlock {
       if (tile == token_tile) insert_token(work, n);
       float s[kTiles][4];
       State::multiply_keys(stage(n), fixed_.queries, lane_, s);
-      const int key = tile * kTileKeys + lane_ / 4;  // of s[..][0], s[..][1]; the others are 8 keys later
+      const int key = tile * kTileKeys + lane_ / 4;  // key of s[..][0] and s[..][1]; the others are 8 keys later
       const float* scales = nullptr;
       if constexpr (kBytes) {
         scales =
@@ -357,9 +360,9 @@ class DecodeBlock {
     __syncthreads();  // the ring is free for the merge
   }
 
-  /// Writes y, or the part of this split.
+  /// Merges the warps. Writes y, or the part of this split.
   __device__ void merge_warps(const Piece& piece, State& state);
-  /// If this is the last split of the unit to finish: merges the parts of all.
+  /// If this split is the last of its unit to finish, merges the parts of all splits.
   __device__ void merge_splits(const Piece& piece);
   __device__ float sink_of(const RowWork& work, int row) const {
     return p_.sinks == nullptr ? kMinusLarge : p_.sinks[head_of(work, row)] * kLog2E;
@@ -375,7 +378,7 @@ class DecodeBlock {
   int row_ = 0;
   int kv_head_ = 0;
   int first_row_ = 0;
-  int position_ = 0;  // of the new token in a step
+  int position_ = 0;  // position of the new token in a step
   int pages_ = -1;
   int split_size_ = 0;
   bool divided_ = false;

@@ -13,7 +13,7 @@ constexpr int kWidest = 256;
 constexpr int kMostUnits = 1 << 18;
 constexpr size_t kReservedShared = 1024;  // shared memory that the driver keeps per block
 
-/// Counters of finished splits. Every launch leaves them zero.
+/// Counters of finished splits. Every launch leaves them at zero.
 class SplitCounters {
  public:
   explicit SplitCounters(int /*device*/) {
@@ -32,8 +32,8 @@ class SplitCounters {
   int* counters_ = nullptr;
 };
 
-/// Most warps of a block. Batches with many units have fewer, and more blocks per SM, with the same ring of shared
-/// memory per SM.
+/// Maximum number of warps per block. Batches with many units use fewer warps per block and more blocks per SM; the
+/// rings of an SM have the same size in total.
 constexpr int most_warps(int d) { return d == 64 ? 8 : 4; }
 constexpr int resident_blocks(int d, int warps) { return d == kWidest ? 1 : 2 * most_warps(d) / warps; }
 
@@ -57,7 +57,7 @@ bool launch(const PagedDecode& args, Params p) {
   if (shared > static_cast<size_t>(limit)) return false;
   const int resident = std::clamp(static_cast<int>(all / (shared + kReservedShared)), 1, resident_blocks(kD, kWarps));
   const int sms = lamina::cuda::sm_count(device);
-  // Small blocks: at least one place per unit, so that equally long rows are not split.
+  // Small blocks: at least one place per unit, so that rows of equal length are not split.
   const int places = kWarps < most_warps(kD) ? std::min(p.units, sms * std::min(resident, 4)) : sms * resident;
   p.places = std::min(places, Block::kMostSplits);
   const int64_t units = p.units;
@@ -76,8 +76,8 @@ bool launch(const PagedDecode& args, Params p) {
   return true;
 }
 
-/// Halves the warps of a block until all units are resident at once. The number of warps changes the order of sums, so
-/// it is fixed if results must not depend on the rest of the batch.
+/// Halves the number of warps per block until all units are resident at once. That number affects the order of sums, so
+/// it stays fixed if results must not depend on the rest of the batch.
 template <class C, class M, int kD, int kParts, int kTiles, int kWarps = most_warps(kD)>
 bool launch_warps(const PagedDecode& args, const Params& p) {
   if constexpr (kD != kWidest && kWarps > 2) {
@@ -105,7 +105,7 @@ bool launch_width(const PagedDecode& args, Params p, int64_t queries) {
 
 template <class C, class M>
 bool launch_type(const PagedDecode& args, const Params& p, DType exact) {
-  int64_t queries = p.group;  // of a KV head, in the row with the most
+  int64_t queries = p.group;  // queries of a KV head, in the row with the most new tokens
   for (size_t r = 0; r + 1 < args.rows.host_starts.size(); ++r) {
     const int64_t count = args.rows.host_starts[r + 1] - args.rows.host_starts[r];
     if (count <= kMostPagedQueries) queries = std::max(queries, p.group * count);
@@ -117,7 +117,7 @@ bool launch_type(const PagedDecode& args, const Params& p, DType exact) {
   return wide ? launch_width<C, M, 3, 2>(args, p, queries) : launch_width<C, M, 3, 1>(args, p, queries);
 }
 
-/// Whether the kernel can read keys, values and queries 16 bytes at a time.
+/// True if the kernel can read keys, values and queries 16 bytes at a time.
 template <class C>
 bool has_chunks(const Params& p) {
   constexpr int kColumns = 16 / static_cast<int>(sizeof(C));
@@ -129,7 +129,7 @@ bool has_chunks(const Params& p) {
          aligned(p.sin) && p.rows.rows <= kMostRows;
 }
 
-/// Defines decode_on_tensor_cores<C> with products in M; queries of type `exact` need no splitting.
+/// Defines decode_on_tensor_cores<C> with products in type M. Queries of type `exact` need no splitting.
 #define LAMINA_PAGED_DECODE(C, M, exact)                              \
   template <>                                                         \
   bool decode_on_tensor_cores<C>(const PagedDecode& args, Params p) { \

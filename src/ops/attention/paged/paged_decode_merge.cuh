@@ -1,6 +1,7 @@
 #pragma once
 
-// Merging in decoding over pages: the warps of a block, then the splits of a unit. Included by paged_decode_item.cuh.
+// Merging in decoding over pages: first the warps of a block, then the splits of a unit. Included by
+// paged_decode_item.cuh.
 
 #include "lamina/ops/attention/paged/paged_decode_item.cuh"
 

@@ -1,41 +1,42 @@
 #pragma once
 
-// One warp's part of flash decoding over pages: tiles of 16 keys and values in a ring of shared memory, products on
+// One warp's part of flash decoding over pages: tiles of 16 keys and values in a ring of shared memory, and products on
 // tensor cores.
 //
-// Scores are keys · queriesᵀ (16 keys × 8 queries), the output is valuesᵀ · weights: a KV head's queries are the narrow
-// side of both products, and each loaded key serves all of them. movmatrix turns the scores into the right operand of
-// the second product. A lane has the same two queries in both results, so rescaling needs no shuffles. If the queries
-// have another type than the cache, they and the weights are split into three numbers of the product's type, which
-// keeps f32 precision. 8-bit keys are converted to bf16 after ldmatrix; the order of their columns, and that of the
-// output's columns, follows from reading bytes as 16-bit pairs.
+// Scores are keys · queriesᵀ (16 keys × 8 queries), and the output is valuesᵀ · weights. So a KV head's queries are the
+// narrow side of both products, and each loaded key serves all of them. movmatrix turns the scores into the right
+// operand of the second product. A lane has the same two queries in both results, so rescaling needs no shuffles.
+//
+// If the queries have another type than the cache, they and the weights are split into three numbers of the products'
+// type, which keeps f32 precision. 8-bit keys are converted to bf16 after ldmatrix. ldmatrix reads bytes as 16-bit
+// pairs, which determines the order of the keys' columns and of the output's columns.
 
 #include "lamina/ops/attention/paged/paged_decode_device.cuh"
 
 namespace lamina::ops::cuda::paged {
 
-/// Transposes an 8 × 8 matrix of 16-bit numbers held by a warp.
+/// Transposes an 8 × 8 matrix of 16-bit numbers that a warp holds.
 __device__ inline uint32_t transpose_square(uint32_t x) {
   uint32_t y;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(y) : "r"(x));
   return y;
 }
 
-/// A tile of kTileKeys keys (or values) of type C, padded to kD columns: 16-byte chunks, XOR-swizzled by row so that
-/// ldmatrix has no bank conflicts.
+/// A tile of kTileKeys keys (or values) of type C, padded to kD columns. Its 16-byte chunks are XOR-swizzled by row, so
+/// that ldmatrix has no bank conflicts.
 template <class C, int kD>
 struct PageTile {
-  static constexpr int kChunks = kD * static_cast<int>(sizeof(C)) / 16;  // per row
+  static constexpr int kChunks = kD * static_cast<int>(sizeof(C)) / 16;  // 16-byte chunks per row
   static constexpr int kBytes = kTileKeys * kChunks * 16;
-  static constexpr int kColumns = 16 / static_cast<int>(sizeof(C));  // per chunk
+  static constexpr int kColumns = 16 / static_cast<int>(sizeof(C));  // columns per chunk
 
   __device__ static int at(int row, int chunk) {
     const int swizzle = kChunks >= 8 ? row & 7 : (row >> 1) & (kChunks - 1);
     return (row * kChunks + (chunk ^ swizzle)) * 16;
   }
-  /// Copies `count` rows of `width` columns; zeros beyond, without reading there.
+  /// Starts copying `count` rows of `width` columns. The rest becomes zero and is not read.
   __device__ static void load(uint32_t to, const C* from, int count, int width, int lane) {
-#pragma unroll 4  // more would keep too many addresses in registers
+#pragma unroll 4  // more would need too many registers for addresses
     for (int n = 0; n < kTileKeys * kChunks; n += kWarp) {
       const int row = (n + lane) / kChunks;
       const int chunk = (n + lane) % kChunks;
@@ -45,25 +46,25 @@ struct PageTile {
   }
 };
 
-/// Two bytes of a word, those at `first` and `second`, as bf16: codes q + 128 become q.
+/// Converts the bytes `first` and `second` of a word to a pair of bf16: q + 128 becomes q.
 template <int kFirst, int kSecond>
 __device__ inline uint32_t decoded_pair(uint32_t word) {
-  constexpr uint32_t kBase = 0x4B000000U;  // 2^23: a byte in its low mantissa bits adds to it exactly
+  constexpr uint32_t kBase = 0x4B000000U;  // 2^23: a byte in its low mantissa bits is added to it exactly
   const float a = __uint_as_float(__byte_perm(word, kBase, 0x7650 + kFirst)) - 8388736.0F;
   const float b = __uint_as_float(__byte_perm(word, kBase, 0x7650 + kSecond)) - 8388736.0F;
   return pack_pair<__nv_bfloat16>(a, b);
 }
 
-/// State of a warp: softmax statistics and output of kTiles · 8 queries. M is the type of the products.
+/// The state of a warp: softmax statistics and output of kTiles · 8 queries. M is the type of the products.
 template <class C, class M, int kD, int kParts, int kTiles>
 struct WarpState {
   static constexpr bool kBytes = std::is_same_v<C, uint8_t>;
-  static constexpr int kPitch = kD + 8;  // of the queries; avoids bank conflicts
+  static constexpr int kPitch = kD + 8;  // elements per row of queries; avoids bank conflicts
   static constexpr int kSteps = kD / 16;
   using Tile = PageTile<C, kD>;
 
   float most[kTiles][2];
-  float sum[kTiles][2] = {};  // of this lane's keys
+  float sum[kTiles][2] = {};  // sums over this lane's keys
   float out[kTiles][kSteps][4] = {};
 
   __device__ WarpState() {
@@ -71,7 +72,7 @@ struct WarpState {
     for (int t = 0; t < kTiles; ++t) most[t][0] = most[t][1] = kMinusLarge;
   }
 
-  /// scores[t] = 16 keys × 8 queries, unscaled.
+  /// scores[t] = keys · queriesᵀ (16 keys × 8 queries), not scaled.
   __device__ static void multiply_keys(uint32_t keys, const M* queries, int lane, float (&scores)[kTiles][4]) {
     float sums[kParts][kTiles][4] = {};
     const auto add = [&](int step, const uint32_t(&a)[4]) {
@@ -124,7 +125,7 @@ struct WarpState {
     }
   }
 
-  /// Updates the statistics; scores (in log2 units) become weights. Rescales the output if a maximum grew.
+  /// Turns scores (in log2 units) into weights and updates the statistics. If a maximum grew, rescales the output.
   __device__ void take_scores(float (&scores)[kTiles][4]) {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
@@ -195,7 +196,7 @@ struct WarpState {
     }
   }
 
-  /// Output column of element i of block m.
+  /// The output column of element i of block m in a lane.
   __device__ static int column(int m, int i, int lane) {
     return kBytes ? 16 * m + lane / 4 * 2 + i / 2 : 16 * m + lane / 4 + i / 2 * 8;
   }

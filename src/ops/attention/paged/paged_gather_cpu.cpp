@@ -3,7 +3,7 @@
 namespace lamina::ops::cpu {
 namespace {
 
-/// `to` [1, n_kv_heads, keys, width] receives entries [slot, slot + keys) of a page.
+/// Copies entries [slot, slot + to.dim(2)) of a page to `to` [1, n_kv_heads, keys, width].
 void copy_page(const Tensor& pages, const Tensor& scales, int64_t page, int64_t slot, Tensor to) {
   const Tensor from = pages.slice(0, page, 1).slice(2, slot, to.dim(2));
   to.copy_(scales.defined() ? dequantize(from, scales.slice(0, page, 1).slice(2, slot, to.dim(2)), to.dtype())

@@ -1,5 +1,5 @@
-// Copies a row's pages to a contiguous buffer for attention() of a prompt chunk. Memory-bound: a thread converts eight
-// columns of one key or value, or one column if the rows are not aligned. 8-bit caches are dequantized on the way.
+// Copies a row's pages to a contiguous buffer, for attention() of a prompt chunk. Memory-bound: a thread converts eight
+// columns of one key or value, or one column if the rows are not aligned. 8-bit caches are dequantized.
 #include <algorithm>
 
 #include "lamina/ops/attention/paged/page_rows.cuh"
@@ -14,7 +14,7 @@ constexpr int kGatherColumns = 8;
 
 struct GatheredPart {
   const void* from;
-  const float* scales;  ///< for an 8-bit cache
+  const float* scales;  ///< scales of an 8-bit cache, else null
   void* to;
   int width;
   int units;  ///< groups of columns per head

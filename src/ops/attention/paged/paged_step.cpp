@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kPagedStepOp = "paged_attention_step";
 constexpr const char* kPagedSublayerOp = "paged_attention_sublayer_step";
 
-/// The rotation with rotary_dim resolved; empty without tables.
+/// The rotation with rotary_dim resolved (not 0); empty if there are no tables.
 StepRotation checked_rotation(const StepRotation& given, const Tensor& qkv) {
   if (!given.cos.defined() && !given.sin.defined()) return {};
   StepRotation rotation = given;
@@ -56,18 +56,18 @@ Tensor composed(const Tensor& qkv, const PagedStep& step, const AttentionOptions
   const StepRotation& rotation = step.rotation;
   const int64_t n_kv_heads = cache.k.dim(1);
   const int64_t n_heads = qkv.dim(1) - 2 * n_kv_heads;
-  Tensor turned = qkv.slice(1, 0, n_heads + n_kv_heads);
+  Tensor rotated = qkv.slice(1, 0, n_heads + n_kv_heads);
   if (rotation.cos.defined()) {
-    turned = rotary(turned.reshape({qkv.dim(0), 1, n_heads + n_kv_heads, qkv.dim(2)}), rotation.cos, rotation.sin,
-                    {.pairing = rotation.pairing,
-                     .rotary_dim = rotation.rotary_dim,
-                     .positions = rotation.positions.reshape({qkv.dim(0), 1})})
-                 .reshape(turned.shape());
+    rotated = rotary(rotated.reshape({qkv.dim(0), 1, n_heads + n_kv_heads, qkv.dim(2)}), rotation.cos, rotation.sin,
+                     {.pairing = rotation.pairing,
+                      .rotary_dim = rotation.rotary_dim,
+                      .positions = rotation.positions.reshape({qkv.dim(0), 1})})
+                  .reshape(rotated.shape());
   }
-  const Tensor k = turned.slice(1, n_heads, n_kv_heads);
+  const Tensor k = rotated.slice(1, n_heads, n_kv_heads);
   const Tensor v = qkv.slice(1, n_heads + n_kv_heads, n_kv_heads);
   paged_store(cache, step.decode.rows, k, v);
-  return paged_attention(turned.slice(1, 0, n_heads), k, v, cache, step.decode.rows, qkv.dim(2), options, extras);
+  return paged_attention(rotated.slice(1, 0, n_heads), k, v, cache, step.decode.rows, qkv.dim(2), options, extras);
 }
 
 Tensor run_step(const Tensor& qkv, const PagedCache& cache, const PagedRows& rows, const StepRotation& rotation,
@@ -132,11 +132,11 @@ SublayerOutput paged_attention_sublayer_step(const Tensor& x, const Tensor& resi
   const int64_t d = cache.k.dim(3);
   LAMINA_CHECK(d > 0 && weights.qkv.dim(0) % d == 0, kPagedSublayerOp, ": weights.qkv is ", weights.qkv.shape(),
                ", the cache has heads of ", d, "; expected the rows of n_heads + 2 n_kv_heads such heads");
-  const int64_t beside = 2 * cache.k.dim(1) * d;  // rows of keys and values
-  LAMINA_CHECK(weights.qkv.dim(0) >= beside, kPagedSublayerOp, ": weights.qkv is ", weights.qkv.shape(),
+  const int64_t kv_rows = 2 * cache.k.dim(1) * d;  // rows of keys and values in the QKV projection
+  LAMINA_CHECK(weights.qkv.dim(0) >= kv_rows, kPagedSublayerOp, ": weights.qkv is ", weights.qkv.shape(),
                ", the cache has ", cache.k.dim(1), " heads of ", d,
                "; expected the rows of n_heads + 2 n_kv_heads heads");
-  check_output_projection(kPagedSublayerOp, weights.out, {x.dim(2), weights.qkv.dim(0) - beside});
+  check_output_projection(kPagedSublayerOp, weights.out, {x.dim(2), weights.qkv.dim(0) - kv_rows});
   if (weights.out_bias.defined()) check_shape(kPagedSublayerOp, "weights.out_bias", weights.out_bias, {x.dim(2)});
   check_same_device(kPagedSublayerOp,
                     {x, weights.qkv.data(), weights.out.data(), cache.k, cache.v, rows.tables, rotation.cos});

@@ -5,16 +5,17 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments: `decode.q` is the first n_heads heads of the packed projection [rows, n_heads + 2 n_kv_heads, d].
-/// Rotary tables are contiguous f32, or undefined.
+/// Kernel arguments. `decode.q` is a view of the n_heads query heads of the packed projection [rows, n_heads + 2
+/// n_kv_heads, d]. Rotary tables are contiguous f32, or undefined.
 struct PagedStep {
   PagedDecode decode;
   StepRotation rotation;
-  /// The kernel launched just before writes neither the tables nor the cache, so both may be read before it ends.
+  /// True if the kernel launched just before writes neither the tables nor the cache. Both may then be read before it
+  /// ends.
   bool settled = false;
 };
 namespace cuda {
-/// One launch. If the kernel does not support the case, `done` stays false and nothing is written.
+/// Runs the step in one launch. If the kernel does not support the case, `done` stays false and nothing is written.
 void paged_attention_step(const PagedStep& args, bool& done);
 }  // namespace cuda
 

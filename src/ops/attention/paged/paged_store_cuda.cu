@@ -1,7 +1,7 @@
-// Memory-bound, and launch-bound while decoding, so one launch stores both keys and values. Each token has one block
+// Memory-bound and, during decoding, launch-bound, so one launch stores both keys and values. Each token has one block
 // (several if it has many heads), which finds the token's row and page. A thread moves eight columns of one head, or
-// one column if rows are not 16-byte aligned: keys first, then values. For an 8-bit cache one warp handles a head's
-// keys or values and reads them twice: for the largest magnitude, then, from the L1 cache, to round them.
+// one column if rows are not 16-byte aligned: keys first, then values. For an 8-bit cache, one warp handles the key or
+// the value of a head and reads it twice: first to find the largest magnitude, then, from the L1 cache, to round it.
 #include <algorithm>
 
 #include "lamina/ops/attention/paged/page_rows.cuh"
@@ -16,17 +16,17 @@ using lamina::cuda::kWarp;
 constexpr const char* kPagedStoreName = "paged_store";
 constexpr int kPagedStoreThreads = 256;
 constexpr int kStoreColumns = 8;
-constexpr int kQuantizedColumns = 4;  // per lane
+constexpr int kQuantizedColumns = 4;  // columns per lane when quantizing
 
-/// Keys or values: new entries and pages.
+/// The new keys (or values), and the pages that receive them.
 struct PagedPart {
   const void* from;
   void* to;
-  int width;           ///< of a head
-  int units;           ///< per head: groups of columns that one thread moves
-  int64_t from_token;  ///< strides in elements
+  int width;           ///< width of a head
+  int units;           ///< groups of columns that one thread moves, per head
+  int64_t from_token;  ///< strides are in elements
   int64_t from_head;
-  float* scales;  ///< for an 8-bit cache
+  float* scales;  ///< scales of an 8-bit cache, else null
 };
 
 struct PagedStoreParams {
@@ -35,7 +35,7 @@ struct PagedStoreParams {
   FaultSlot* faults;
 };
 
-/// Source and destination of a block's token.
+/// The token that a block stores: where it comes from and where it goes.
 struct StoredEntry {
   int token = static_cast<int>(blockIdx.x);
   int page = -1;
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kPagedStoreThreads)
     const auto* from = reinterpret_cast<const PageColumns<From, kCount>*>(
         static_cast<const From*>(part.from) + entry.token * part.from_token + head * part.from_head);
     auto* to = reinterpret_cast<PageColumns<uint8_t, kCount>*>(static_cast<uint8_t*>(part.to) + to_entry * part.width);
-    unsigned most = 0;  // bit patterns compare like magnitudes; NaN is the largest
+    unsigned most = 0;  // bit patterns without the sign compare like magnitudes; NaN is the largest
     for (int u = lane; u < part.units; u += kWarp) {
       const PageColumns<From, kCount> held = from[u];
 #pragma unroll
@@ -131,7 +131,7 @@ bool in_columns(const PagedPart& part) {
           fits_columns<To, kCount>(part.to, part.width, {}));
 }
 
-/// One or more blocks per token; each of its `items` is handled by one thread.
+/// Launches one or more blocks per token. One thread handles each of the token's `items`.
 void launch(void (*kernel)(PagedStoreParams), const PagedStoreParams& p, int items, const PagedStore& args) {
   const int threads = std::min((items + kWarp - 1) / kWarp * kWarp, kPagedStoreThreads);
   const dim3 grid(static_cast<unsigned>(args.k.dim(0)),

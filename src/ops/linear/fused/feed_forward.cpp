@@ -11,26 +11,26 @@ namespace {
 enum FeedForwardInput : int { kX, kUp, kUpBias, kDown, kDownBias };
 enum FeedForwardSaved : int { kSavedX, kSavedUp, kSavedZ, kSavedH, kSavedDown };
 
-void play_layers(Backward& b, const Shape& x_shape, Activation activation) {
+void run_layers_backward(Backward& b, const Shape& x_shape, Activation activation) {
   const Tensor& x = b.saved(kSavedX);
   const Device& device = x.device();
   LinearBackward down;
   down.x = b.saved(kSavedH).defined() ? b.saved(kSavedH) : ops::activation(b.saved(kSavedZ), activation);
   down.weight = b.saved(kSavedDown);
   down.dz = b.grad(0).reshape({x.dim(0), down.weight.dim(0)});
-  const bool goes_on = b.needs(kX) || b.needs(kUp) || b.needs(kUpBias);
-  if (goes_on) down.dx = Tensor::empty(down.x.shape(), x.dtype(), device);
-  const bool at_once = goes_on && device.like() == DeviceKind::cuda && activation == Activation::gelu_tanh;
-  if (at_once) down.z = b.saved(kSavedZ);
+  const bool needs_up = b.needs(kX) || b.needs(kUp) || b.needs(kUpBias);
+  if (needs_up) down.dx = Tensor::empty(down.x.shape(), x.dtype(), device);
+  const bool fuses_activation = needs_up && device.like() == DeviceKind::cuda && activation == Activation::gelu_tanh;
+  if (fuses_activation) down.z = b.saved(kSavedZ);
   add_layer_gradients(b, kDown, down);
-  if (!goes_on) return;
+  if (!needs_up) return;
 
   LinearBackward up;
   up.x = x;
   up.weight = b.saved(kSavedUp);
   up.dz = std::move(down.dx);
   Tensor dbias;
-  if (!at_once && activation != Activation::none) {
+  if (!fuses_activation && activation != Activation::none) {
     if (b.needs(kUpBias)) dbias = Tensor::empty({up.weight.dim(0)}, accumulation_type(x.dtype()), device);
     up.dz = gradient_of_activation(b.saved(kSavedZ), up.dz, activation, dbias);
   }
@@ -60,7 +60,7 @@ Tensor feed_forward(const Tensor& x, const FeedForwardWeights& weights, Activati
   const bool recomputes = hidden == HiddenActivations::recomputed && inner.z.defined();
   record(op, {x, up, up_bias, down, down_bias}, {y},
          {inner.x, inner.weight, inner.z, recomputes ? Tensor() : outer.x, outer.weight},
-         [shape = x.shape(), activation](Backward& b) { play_layers(b, shape, activation); });
+         [shape = x.shape(), activation](Backward& b) { run_layers_backward(b, shape, activation); });
   return y;
 }
 

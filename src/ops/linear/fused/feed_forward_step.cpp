@@ -17,7 +17,8 @@ void check_step_weights(const char* op, const Tensor& x, const FeedForwardWeight
   check_shape(op, "weights.down_bias", weights.down_bias, {x.dim(-1)});
 }
 
-/// `args` has the settings; returns undefined tensors if the kernel does not support the case.
+/// Tries the single launch. `args` says which activation or gate to apply. Returns undefined tensors if the kernel does
+/// not support the case.
 SublayerOutput in_one_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
                            const FeedForwardWeights& weights, FeedForwardStep args) {
   const auto taken = [](const Tensor& weight) { return weight.dtype() == DType::bf16 && weight.numel() > 0; };
@@ -40,7 +41,7 @@ SublayerOutput in_one_step(const Tensor& x, const Tensor& residual, const RowNor
   return args.stream.finished(x, parts);
 }
 
-/// Makes a weight contiguous: kernels for strided weights would sum in another order.
+/// Returns the weight, contiguous if no gradient is tracked: kernels for strided weights would sum in another order.
 LinearWeight settled_weight(const Tensor& weight) {
   LinearWeight dense = is_tracked({weight}) ? weight : weight.contiguous();
   dense.settled = weight.is_contiguous();
@@ -90,7 +91,7 @@ SublayerOutput feed_forward_step(const Tensor& x, const Tensor& residual, const 
   require_kernel(x.device(), kStepTable, "composed");
   const bool tracked =
       is_tracked({x, residual, norm.weight, norm.bias, weights.up, weights.up_bias, weights.down, weights.down_bias});
-  if (tracked) {  // feed_forward has a fused backward
+  if (tracked) {  // feed_forward() has a fused backward
     const auto [h, y] = residual_norm(x, residual, norm);
     return single_part(h, feed_forward(y, weights, activation));
   }

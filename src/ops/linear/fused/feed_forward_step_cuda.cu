@@ -1,29 +1,31 @@
-// A whole feed-forward sublayer of one token in one launch. A cluster of eight blocks owns a slice of the hidden units.
-// Each block has some of these units and, for the second product, some output rows restricted to the columns of the
-// slice. It prefetches its weights to shared memory before it waits for the previous kernel. So the critical path
-// between two launches is only the residual stream, its norm, two short products from shared memory and one exchange of
-// units within the cluster. Each cluster yields a partial output; the consumer sums the parts in order.
+// A whole feed-forward sublayer for one token in one launch. A cluster of eight blocks owns a slice of the hidden
+// units. Each block computes some of these units. For the second product it computes some output rows, restricted to
+// the columns of the slice.
+//
+// Each block prefetches its weights to shared memory before it waits for the previous kernel. So only this remains on
+// the critical path between two launches: the residual stream, its norm, two short products from shared memory and one
+// exchange of units within the cluster. Each cluster yields a partial output; the consumer sums the parts in order.
 #include "lamina/ops/activation/gated_activation.cuh"
 #include "lamina/ops/linear/fused/row_step.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 struct FeedForwardStepParams {
   StepInput in;
   const uint4* first;        ///< [d_ff or 2·d_ff, width]
-  const float* first_bias;   ///< or null
+  const float* first_bias;   ///< [d_ff or 2·d_ff], or null
   const uint4* second;       ///< [width, d_ff]
-  const float* second_bias;  ///< or null
+  const float* second_bias;  ///< [width], or null
   float* parts;              ///< [clusters, width]
   int d_ff;
-  int slice;     ///< units per cluster, a multiple of 8
-  int each;      ///< units per block
-  int next;      ///< weight rows between consecutive units
-  int up;        ///< weight rows between gate and up of a unit
-  int out_each;  ///< rows of the second weight per block
+  int slice;     ///< hidden units per cluster, a multiple of 8
+  int each;      ///< hidden units per block
+  int next;      ///< number of weight rows from one unit to the next
+  int up;        ///< number of weight rows from a unit's gate to its up
+  int out_each;  ///< rows of the second weight that a block multiplies
   int first_lane_bits, second_lane_bits;
   Activation activation;
   Gate gate;
@@ -36,7 +38,7 @@ struct FeedForwardStepParams {
   }
 };
 
-/// kTiles = 2: gated units.
+/// kTiles is 2 for gated units (a gate and an up per unit), else 1.
 template <int kTiles>
 __global__ void __launch_bounds__(kStepThreads)
     feed_forward_step_kernel(const __grid_constant__ FeedForwardStepParams p) {
@@ -45,12 +47,12 @@ __global__ void __launch_bounds__(kStepThreads)
   __shared__ ClusterMailbox arrivals;
   const Cluster cluster;
   const int begin = cluster.id * p.slice;
-  const int count = min(p.slice, p.d_ff - begin);  // of the cluster
+  const int count = min(p.slice, p.d_ff - begin);  // hidden units of this cluster
   if (threadIdx.x == 0) arrivals.expect(count);
   __syncwarp();
   Cluster::arrive();
-  float* row = shared_floats;       // [width]
-  float* units = row + p.in.width;  // [slice]
+  float* row = shared_floats;       // [width]: the normalized residual stream
+  float* units = row + p.in.width;  // [slice]: the hidden units of this cluster
   auto* staged = reinterpret_cast<uint4*>(units + p.slice);
   const int mine = cluster.rank * p.each;
   const RowProduct<kTiles> widen{min(p.each, count - mine), p.row_chunks(), p.first_lane_bits};
@@ -95,8 +97,9 @@ __global__ void __launch_bounds__(kStepThreads)
   });
 }
 
-/// Uses few clusters, since every block of the next kernel reads all parts; more if blocks of this kernel and of
-/// attention would not fit the same SM together.
+/// Divides the units among clusters and blocks. Uses few clusters, because every block of the next kernel reads all
+/// parts. Uses more if a block would otherwise need so much shared memory that a block of the attention kernel does not
+/// fit on the same SM.
 bool share_out(FeedForwardStepParams& p, int tiles, size_t most_bytes) {
   constexpr size_t kBeside = 112 * 1024;
   for (const int clusters : {8, 16}) {

@@ -1,17 +1,19 @@
-// Decoding with at most eight rows of x: bound by reading the weight once, or by the launch if it is small. A warp
-// takes eight outputs (for gated units eight gates and their eight ups); each lane loads 16 bytes of one weight row at
-// a time, so four adjacent lanes read a step of 64 bytes. A lane has eight such loads in flight before it uses the
-// first; every block reads all of x, from the caches. If there are few outputs, up to eight warps of a block share the
-// steps of the same outputs and combine their sums in shared memory: small products then use many SMs and finish after
-// one round of loads.
+// Products for decoding, with at most eight rows of x. They are limited by reading the weight once or, if it is small,
+// by launch latency.
 //
-// bf16 and f16 use tensor cores with x as the left operand, rows 8 to 15 of it zero. Both operands assign the same
+// A warp computes eight outputs (for gated units, eight gates and their eight ups). Each lane loads 16 bytes of one
+// weight row at a time, so four adjacent lanes read a step of 64 bytes. A lane has eight such loads in flight before it
+// uses the first. Every block reads all of x, from the caches. If there are few outputs, up to eight warps of a block
+// divide the steps of the same outputs and combine their sums in shared memory. So small products use many SMs and
+// finish after one round of loads.
+//
+// bf16 and f16 use tensor cores with x as the left operand; its rows 8 to 15 are zero. Both operands assign the same
 // columns of a step to a lane's elements, so 16 bytes as stored form two fragments. f32 rows of x (with f32 or bf16
-// weights) that linear_row_stream does not support use FMAs, four rows per block; the blocks of the other four find the
-// weight in the L2 cache. The sum of an output does not depend on the number of rows.
+// weights) that linear_row_stream does not support use FMAs, with four rows per block. The blocks of the other four
+// rows find the weight in the L2 cache. The sum of an output does not depend on the number of rows.
 //
 // The kernel uses programmatic dependent launch: it prefetches the first part of its weights into the L2 cache while
-// the previous kernel still runs. With a norm before the product, every block normalises its rows itself
+// the previous kernel still runs. If there is a norm before the product, every block normalizes its rows itself
 // (rows_to_norm.cuh).
 #include "lamina/ops/linear/fused/few_rows_cuda.h"
 
@@ -29,37 +31,37 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
-using namespace few_rows;      // NOLINT: the same
+using namespace lamina::cuda;  // NOLINT: kernel helpers
+using namespace few_rows;      // NOLINT: kernel helpers
 
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kLoads = 8;        // in flight per lane
-constexpr int kOutputs = 8;      // per warp
-constexpr int kStep = 64;        // bytes of a weight row that four lanes read at once
-constexpr int kBlocksPerSm = 3;  // blocks per SM
+constexpr int kLoads = 8;        // loads in flight per lane
+constexpr int kOutputs = 8;      // outputs per warp
+constexpr int kStep = 64;        // bytes of a weight row that four lanes read at once: a step
+constexpr int kBlocksPerSm = 3;  // resident blocks per SM
 constexpr int kSums = kOutputs * static_cast<int>(kFewRows);
 
-constexpr int kWorthChunks = 8;  // beyond this, normalising in every block costs more than a launch
+constexpr int kWorthChunks = 8;  // with more chunks, normalizing in every block costs more than another launch
 
 struct FewRows {
   const char* x;       ///< [rows, in]
-  const char* weight;  ///< [.., in]
-  const float* bias;   ///< or null
+  const char* weight;  ///< [out or 2·out, in]
+  const float* bias;   ///< [out or 2·out], or null
   void* y;             ///< [rows, out]
-  void* z;             ///< [rows, out] or null
+  void* z;             ///< [rows, out], or null
   int64_t row_bytes;   ///< bytes between consecutive weight rows
-  int bytes;           ///< per weight row
+  int bytes;           ///< bytes per weight row
   int rows, out;
-  int next;        ///< weight rows between consecutive outputs
-  int second;      ///< weight rows between gate and up of an output
-  int split_bits;  ///< 2^split_bits warps share the steps of the same outputs
+  int next;        ///< number of weight rows from one output to the next
+  int second;      ///< number of weight rows from an output's gate to its up
+  int split_bits;  ///< 2^split_bits warps divide the steps of the same outputs
   Activation activation;
   Gate gate;
   GateUnit unit;
   FusedNorm norm;
 
   __host__ __device__ int split() const { return 1 << split_bits; }
-  __device__ int groups() const { return kWarps >> split_bits; }  ///< of outputs, per block
+  __device__ int groups() const { return kWarps >> split_bits; }  ///< groups of outputs per block
 };
 
 template <bool kShared>
@@ -71,7 +73,7 @@ __device__ inline uint4 load_of_x(const char* from, bool there) {
   }
 }
 
-/// Products of eight rows of x, in the weight's dtype, with eight weight rows.
+/// Sums of a warp: products of eight rows of x, in the weight's dtype, with eight weight rows.
 template <class W, class X, int kRows>
 struct Sums {
   static_assert(std::is_same_v<W, X> && kRows == kFewRows);
@@ -94,21 +96,21 @@ struct Sums {
     mma_m16n8k16<W>(even, first, w.x, w.y);
     mma_m16n8k16<W>(odd, second, w.z, w.w);
   }
-  /// to [rows of x][outputs].
+  /// Writes the sums to [rows of x][outputs].
   __device__ void put(float* to, int lane) const {
     reinterpret_cast<float2*>(to)[lane] = {even[0] + odd[0], even[1] + odd[1]};
   }
 };
 
-/// Products of kRows f32 rows of x with one weight row, over a quarter of the columns.
+/// Sums of a lane: products of kRows f32 rows of x with one weight row, over a quarter of the columns.
 template <class W, int kRows>
 struct Sums<W, float, kRows> {
   static constexpr int kSize = Pack<W>::kSize;
-  static constexpr int kScale = static_cast<int>(sizeof(float) / sizeof(W));  ///< bytes of x per byte of weight
+  static constexpr int kScale = static_cast<int>(sizeof(float) / sizeof(W));  ///< bytes of x per byte of the weight
   static constexpr bool kHeld = kRows * kSize <= 4;
   static constexpr int kBlocks = kHeld ? kBlocksPerSm : 2;
   struct Piece {
-    uint4 words[kRows][kSize / 4];  ///< floats
+    uint4 words[kRows][kSize / 4];  ///< f32 values of x
   };
   float sum[kRows] = {};
 
@@ -148,9 +150,9 @@ struct Sums<W, float, kRows> {
   }
 };
 
-/// Position of result `item` of a block: row · outputs + output, in one of its groups of outputs.
+/// Which result item number `item` of a block is: row · outputs + output within one of the block's groups of outputs.
 struct Place {
-  int group;  ///< within the block
+  int group;  ///< group within the block
   int row;
   int column;
   bool real;
@@ -163,7 +165,7 @@ struct Place {
   }
 };
 
-/// kTiles = 2: gate and up.
+/// kTiles is 2 for gated units (gate and up), else 1.
 template <class W, class X, int kRows, int kTiles, bool kNormed>
 __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
     few_rows_kernel(const __grid_constant__ FewRows p) {
@@ -273,9 +275,9 @@ __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
   }
 }
 
-/// Chooses the most warps per output that still keep all blocks resident at once.
+/// Chooses how many warps divide the steps of an output: as many as possible while all blocks are resident at once.
 int halvings_for(const FewRows& p, int64_t groups, int sm_count) {
-  const int64_t places = int64_t{kWarps} * kBlocksPerSm * sm_count;  // in warps
+  const int64_t places = int64_t{kWarps} * kBlocksPerSm * sm_count;  // number of warps that are resident at once
   int split_bits = 0;
   while ((1 << split_bits) < kWarps && kStep << split_bits < p.bytes && groups << (split_bits + 1) <= places)
     ++split_bits;
@@ -314,7 +316,7 @@ void launch_types(const Device& device, DType weight, DType x, FewRows& p) {
 
 bool is_aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
-/// The shared arguments; `out` is 0 if the kernel does not support the case.
+/// The arguments shared by the kernels. `out` is 0 if the kernel does not support the case.
 FewRows few_rows_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y,
                     const GateOptions& options) {
   FewRows p{.x = static_cast<const char*>(x.raw()),
@@ -338,7 +340,7 @@ FewRows few_rows_of(const Tensor& x, const Tensor& weight, const Tensor& bias, c
   const auto size = static_cast<int64_t>(size_of(weight.dtype()));
   const int64_t bytes = weight.dim(1) * size;
   const auto whole = [](int64_t count) { return count % 16 == 0; };
-  constexpr int64_t kMost = int64_t{1} << 26;  // byte offsets into x fit 32 bits
+  constexpr int64_t kMost = int64_t{1} << 26;  // byte offsets into x then fit 32 bits
   if (!types || x.dim(0) > kFewRows || weight.strides()[1] != 1 || bytes == 0 || bytes > kMost ||
       weight.dim(0) > kMost || !whole(bytes) || !whole(weight.strides()[0] * size) || !is_aligned(p.x) ||
       !is_aligned(p.weight)) {
@@ -358,7 +360,7 @@ void make_gated(FewRows& p, Gate gate, const GateOptions& options) {
   p.gate = gate;
 }
 
-/// False if the blocks should not normalise these rows themselves.
+/// Sets the norm before the product. Returns false if the blocks should not normalize these rows themselves.
 bool add_norm(FewRows& p, const NormLinearForward& args) {
   const int row_bytes =
       p.bytes / static_cast<int>(size_of(args.weight.dtype())) * static_cast<int>(size_of(args.x.dtype()));

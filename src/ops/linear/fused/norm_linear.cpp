@@ -52,7 +52,7 @@ ResidualNorm residual_norm(const Tensor& x, const Tensor& parts, const RowNorm& 
 
 namespace {
 
-/// Whether few rows on a GPU could take one launch: no gradient, no groups in the norm.
+/// True if few rows on a GPU may take one launch: no gradient is tracked and the norm has no groups.
 bool is_candidate(const Tensor& x, const Tensor& residual, const RowNorm& norm, const Tensor& weight,
                   const Tensor& bias) {
   const int64_t rows = x.shape().rows();
@@ -66,13 +66,14 @@ int64_t work_bytes(const Tensor& x, const Tensor& residual, const Tensor& weight
          y.nbytes();
 }
 
-/// The parts of a residual as kernels take them: [n, rows, in].
+/// The parts of a residual in the form that kernels take: [n, rows, in].
 Tensor residual_parts(const Tensor& residual, const Tensor& x) {
   const int64_t parts = residual.rank() == x.rank() ? 1 : residual.dim(0);
   return residual.detach().contiguous().reshape({parts, x.shape().rows(), x.dim(-1)});
 }
 
-/// `args` has the gate or the activation; returns undefined tensors if the kernel does not support the case.
+/// Tries the single launch for a quantized weight. `args` has the gate or the activation. Returns undefined tensors if
+/// the kernel does not support the case.
 NormLinear quantized_in_one_launch(const Tensor& x, const Tensor& residual, const RowNorm& norm,
                                    const QuantizedWeight& weight, const Tensor& bias, QuantizedStream args) {
   if (!is_candidate(x, residual, norm, weight.data, bias) || x.dtype() == DType::f64) return {};
@@ -103,7 +104,8 @@ NormLinear quantized_in_one_launch(const Tensor& x, const Tensor& residual, cons
   return {residual.defined() ? args.h.reshape(x.shape()) : x, args.product.y.reshape(shape)};
 }
 
-/// `args` has the settings of the product; returns undefined tensors if the kernel does not support the case.
+/// Tries the single launch. `args` has the gate or the activation. Returns undefined tensors if the kernel does not
+/// support the case.
 NormLinear in_one_launch(const Tensor& x, const Tensor& residual, const RowNorm& norm, const LinearWeight& given,
                          const Tensor& bias, NormLinearForward args) {
   if (given.is_quantized()) {

@@ -1,9 +1,10 @@
 #pragma once
 
-// Shared by the kernels of one token's sublayers (attention_sublayer_step, feed_forward_step): thread block clusters,
-// each block with a slice of every product; the sum and norm of the residual stream, computed by every block; and
-// products of one f32 row with bf16 weight rows that are copied to shared memory before the row is available. Such a
-// kernel runs for a few microseconds including instruction fetches, so loops are not unrolled.
+// Shared by the kernels that compute a whole sublayer for one token (attention_sublayer_step, feed_forward_step). They
+// use thread block clusters; each block computes a slice of every product. This file has the cluster and its exchange
+// of values, the sum and norm of the residual stream, which every block computes, and products of one f32 row with bf16
+// weight rows. The weight rows are copied to shared memory before the row is available. Such a kernel runs for a few
+// microseconds including instruction fetches, so loops are not unrolled.
 
 #include <algorithm>
 
@@ -16,9 +17,9 @@ namespace lamina::ops::cuda {
 
 constexpr int kStepThreads = 256;
 constexpr int kStepWarps = kStepThreads / lamina::cuda::kWarp;
-constexpr int kStepBlocks = 8;  // per cluster
+constexpr int kStepBlocks = 8;  // blocks per cluster
 
-/// A thread block cluster.
+/// This thread block's cluster.
 struct Cluster {
   int rank;
   int id;
@@ -39,7 +40,7 @@ struct Cluster {
     arrive();
     wait();
   }
-  /// Address of `at` in the shared memory of block `block`.
+  /// Address of `at` in the shared memory of block number `block` of the cluster.
   __device__ static uint32_t address_in(int block, const void* at) {
     uint32_t address = lamina::cuda::shared_address(at);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -47,7 +48,7 @@ struct Cluster {
 #endif
     return address;
   }
-  /// Writes to the shared memory of `block`; visible to the others after meet().
+  /// Writes to the shared memory of block number `block`; visible to it after meet().
   __device__ static void put(float* to, int block, float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address_in(block, to)), "f"(value) : "memory");
@@ -55,10 +56,10 @@ struct Cluster {
   }
 };
 
-/// An mbarrier in each block of a cluster that completes when the expected number of floats has arrived.
+/// An mbarrier in each block of a cluster. It completes when the expected number of floats has arrived.
 class ClusterMailbox {
  public:
-  /// Called by one thread before the first cluster barrier.
+  /// Sets the number of floats to wait for. One thread must call it before the first cluster barrier.
   __device__ void expect(int numbers) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     const uint32_t own = lamina::cuda::shared_address(&barrier_);
@@ -67,7 +68,7 @@ class ClusterMailbox {
     lamina::cuda::barrier_expect(own, numbers * 4);
 #endif
   }
-  /// Sends a float to the address of `to` in block `block`.
+  /// Sends a float to the address of `to` in block number `block`.
   __device__ void send(float* to, int block, float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
@@ -89,19 +90,19 @@ class ClusterMailbox {
   uint64_t barrier_;
 };
 
-/// The residual stream: h = x + Σ parts, and the parameters of the next norm.
+/// The residual stream h = x + Σ parts, and the parameters of the norm after it.
 struct StepInput {
   const float* x;      ///< [width]
   const float* parts;  ///< [n_parts, width]
-  float* h;            ///< [width], written by the first block; null if there is nothing to add
-  const float* scale;  ///< [width] or null
-  const float* bias;   ///< [width] or null
-  float offset;        ///< added to the scale
+  float* h;            ///< [width]: written by the first block; null if there are no parts to add
+  const float* scale;  ///< [width], or null
+  const float* bias;   ///< [width], or null
+  float offset;        ///< added to the norm's scale
   float eps;
   int width;  ///< a multiple of 8
   int n_parts;
-  bool is_layer_norm;         ///< a layer norm
-  bool weights_just_written;  ///< the weights may just have been written: wait first
+  bool is_layer_norm;         ///< layer norm, else RMS norm
+  bool weights_just_written;  ///< the weights may just have been written, so wait before reading them
 };
 
 __device__ inline void add_to(float4& sum, const float4& value) {
@@ -111,9 +112,9 @@ __device__ inline void add_to(float4& sum, const float4& value) {
   sum.w += value.w;
 }
 
-/// Writes the residual stream to `row` [width], readable by all threads of the block afterwards. It is normalised
-/// except for a factor, which is returned: products are linear, so it can be applied later. `scratch` holds 32 floats.
-/// Calls meanwhile() once the stream has been read.
+/// Computes the residual stream and its norm into `row` [width], which all threads of the block may then read. A factor
+/// is left out of the norm and returned instead: products are linear, so it can be applied later. `scratch` holds 32
+/// floats. Calls meanwhile() after the stream has been read.
 template <class F>
 __device__ float load_normalized_row(const StepInput& in, float* row, float* scratch, const F& meanwhile) {
   constexpr int kInFlight = 12;
@@ -131,7 +132,7 @@ __device__ float load_normalized_row(const StepInput& in, float* row, float* scr
     float4 v = __ldcg(reinterpret_cast<const float4*>(in.x) + n);
     const float4* parts = reinterpret_cast<const float4*>(in.parts) + n;
 #pragma unroll 1
-    for (int first = 0; first < in.n_parts; first += kInFlight) {  // in the order of the parts
+    for (int first = 0; first < in.n_parts; first += kInFlight) {  // adds the parts in order
       float4 values[kInFlight];
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
@@ -177,12 +178,13 @@ __device__ float load_normalized_row(const StepInput& in, float* row, float* scr
   return 1.0F;
 }
 
-/// A block's rows of a weight. Groups of 2^lane_bits adjacent lanes (8, 16 or 32) process four rows at a time; the
-/// lanes interleave the chunks of eight columns. A result covers kTiles weight rows: a gate and its up.
+/// The product of x with this block's rows of a weight. Groups of 2^lane_bits adjacent lanes (8, 16 or 32) process four
+/// rows at a time; the lanes of a group take chunks of eight columns in turn. A result covers kTiles weight rows: 2 for
+/// a gate and its up.
 template <int kTiles>
 struct RowProduct {
   int results;
-  int chunks;  ///< of eight columns
+  int chunks;  ///< chunks of eight columns per row
   int lane_bits;
 
   static constexpr int kRows = 4;
@@ -192,7 +194,8 @@ struct RowProduct {
   __device__ int group() const { return static_cast<int>(threadIdx.x) >> lane_bits; }
   __device__ int lane() const { return static_cast<int>(threadIdx.x) & ((1 << lane_bits) - 1); }
 
-  /// Copies the rows to shared memory, [results, kTiles, chunks]; each thread copies exactly what it reads later.
+  /// Copies the rows to shared memory as [results, kTiles, chunks]. Each thread copies exactly the chunks that it reads
+  /// later.
   template <class F>
   __device__ void stage(uint4* to, const F& row_at) const {
 #pragma unroll 1
@@ -208,8 +211,9 @@ struct RowProduct {
     }
   }
 
-  /// Calls put(result, sums, turn) in several lanes with different turns 0, 1, … put_turns() − 1; x holds 8·chunks
-  /// floats. A thread with fewer rows repeats its first one, or skips: copies of other threads may not have arrived.
+  /// Multiplies the staged rows by x, which holds 8·chunks floats. Calls put(result, sums, turn) for each result in
+  /// several lanes, with turns 0 … put_turns() − 1. A thread with fewer rows than others repeats its first row or
+  /// skips, because the copies of other threads may not have arrived.
   template <class P>
   __device__ void multiply(const uint4* staged, const float* x, const P& put) const {
     const auto* x_packs = reinterpret_cast<const float4*>(x);
@@ -247,7 +251,8 @@ struct RowProduct {
           sum = fmaf(b.w, __uint_as_float(w.w & 0xffff0000U), sum);
         }
       }
-      // Butterfly reduction: each lane passes on half of its sums until one is left, of row 2·high + odd.
+      // Butterfly reduction: in each step a lane passes on half of its sums. The last one left is that of row 2·high +
+      // odd.
       using lamina::cuda::kAllLanes;
       const float even_rows = (high ? sums[2] : sums[0]) + __shfl_xor_sync(kAllLanes, high ? sums[0] : sums[2], half);
       const float odd_rows = (high ? sums[3] : sums[1]) + __shfl_xor_sync(kAllLanes, high ? sums[1] : sums[3], half);
@@ -270,7 +275,7 @@ struct RowProduct {
   __device__ int put_turns() const { return (1 << lane_bits) / kResults; }
 };
 
-/// Most shared memory per block.
+/// Shared memory that a block may use at most.
 inline size_t most_step_bytes(const Device& device) {
   constexpr int kMost = 160 * 1024;
   constexpr int kFixed = 1024;  // static shared memory of the kernels
@@ -281,7 +286,7 @@ inline size_t most_step_bytes(const Device& device) {
 
 inline int ceil_div(int count, int each) { return (count + each - 1) / each; }
 
-/// Lanes per row that need the fewest instructions for this many weight rows.
+/// The number of lanes per row (as a power of two) that needs the fewest instructions for this many weight rows.
 inline int lane_bits_for(int rows, int chunks) {
   int best = 5;
   int least = 0;
@@ -297,7 +302,7 @@ inline int lane_bits_for(int rows, int chunks) {
 
 inline const uint4* packs_of(const Tensor& weight) { return static_cast<const uint4*>(weight.raw()); }
 
-/// Whether the kernels support the residual stream and the other tensors.
+/// True if the kernels support the residual stream and the other tensors.
 inline bool supports_sublayer_step(const ResidualInput& stream, std::initializer_list<Tensor> others) {
   constexpr int64_t kWidest = 8192;
   const auto aligned = [](const Tensor& tensor) {

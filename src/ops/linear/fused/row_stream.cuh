@@ -1,6 +1,6 @@
 #pragma once
 
-// Sizes, arguments, and the part of x that a lane holds, of the row-stream kernel (row_stream_cuda.cu).
+// The row-stream kernel (row_stream_cuda.cu): its sizes, its arguments, and the part of x that a lane holds.
 
 #include "lamina/ops/activation/gated_activation.cuh"
 #include "lamina/ops/linear/fused/few_rows_cuda.h"
@@ -10,64 +10,68 @@
 
 namespace lamina::ops::cuda::row_stream {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
-constexpr int kPiece = kWarp * 16;     // bytes of a row that a warp reads at once
-constexpr int kMostParts = 24;         // most warps per row
-constexpr int kMostNormedParts = 16;   // most warps per row with a norm
-constexpr int kNormedParts = 8;        // most warps per row with a norm and several rows of x
-constexpr int kWarps = 16;             // per block for one row of x, if `parts` allows: leaves room for attention
-constexpr int kNormedBytes = 4 << 10;  // of several rows of x: beyond, a separate norm kernel is faster
-constexpr int kAddedAtOnce = 4;        // parts of a residual loaded together, for one row of x
+constexpr int kPiece = kWarp * 16;    // bytes of a row that a warp reads at once
+constexpr int kMostParts = 24;        // most warps per row
+constexpr int kMostNormedParts = 16;  // most warps per row with a norm
+constexpr int kNormedParts = 8;       // most warps per row with a norm and several rows of x
+// Warps per block for one row of x, if `parts` allows; leaves room for attention on the same SM.
+constexpr int kWarps = 16;
+// Bytes of x, if there are several rows: beyond this a separate norm kernel is faster.
+constexpr int kNormedBytes = 4 << 10;
+constexpr int kAddedAtOnce = 4;  // parts of a residual that are loaded together, for one row of x
 constexpr int kMostAdded = 8;
-constexpr int kPrefetchBytes = 32 << 10;  // bytes of the weight prefetched per SM before the wait
-constexpr int kSumsBytes = 40 << 10;      // per block, at most
-constexpr int kWideBytes = 2 << 10;       // weight rows at least this wide use the evict-first policy
-constexpr int kSharedPercent = 58;        // shared memory carve-out: 132 KB, for attention on the same SM
+// Bytes of the weight that are prefetched per SM before the wait for the previous kernel.
+constexpr int kPrefetchBytes = 32 << 10;
+constexpr int kSumsBytes = 40 << 10;  // bytes of sums per block, at most
+constexpr int kWideBytes = 2 << 10;   // weight rows at least this wide are read with the evict-first policy
+constexpr int kSharedPercent = 58;    // shared memory carve-out: 132 KB, for attention on the same SM
 
-/// Tuning for rows of up to kParts pieces and `kRows` rows of x: weight rows that a warp multiplies together
-/// (kTogether), and how many times as many are in flight in registers (kDepth), enough to saturate memory bandwidth.
+/// Tuning for weight rows of up to kParts pieces and `kRows` rows of x. A warp multiplies kTogether weight rows at a
+/// time and has kDepth times as many in flight in registers, enough to saturate memory bandwidth.
 template <int kParts, int kRows>
 struct Shape {
   static constexpr int kThreads = kParts * kWarp;
-  static constexpr int kBlocksPerSm = kParts <= 8 ? 2 : 1;  // blocks per SM
+  static constexpr int kBlocksPerSm = kParts <= 8 ? 2 : 1;  // resident blocks per SM
   static constexpr int kTogether = 4;
   static constexpr int kDepth = kParts > 16 && kRows > 1 ? 1 : 2;
-  static constexpr int kBefore = kRows == 1 ? 1 : kDepth;  // of those, loaded before x arrives: registers are scarce
+  // How many of these are loaded before x arrives; few, because registers are scarce.
+  static constexpr int kBefore = kRows == 1 ? 1 : kDepth;
 };
-/// Rows of x per block, if there are several.
+/// Rows of x per block, if x has several rows.
 template <int kParts>
 constexpr int kSeveral = kParts > 16 ? 2 : 4;
 
 struct StreamedNorm {
   bool there;
-  bool is_layer_norm;     ///< a layer norm
+  bool is_layer_norm;     ///< layer norm, else RMS norm
   const float* residual;  ///< [added, rows, in]
-  int added;              ///< parts of the residual; 0 without one
-  float* h;               ///< [rows, in], if there is a residual
-  const float* scale;     ///< [in] or null
-  const float* bias;      ///< [in] or null
-  float offset;           ///< added to the scale
+  int added;              ///< number of parts of the residual; 0 without one
+  float* h;               ///< [rows, in]: written if there is a residual
+  const float* scale;     ///< [in], or null
+  const float* bias;      ///< [in], or null
+  float offset;           ///< added to the norm's scale
   float eps;
   float share;  ///< 1 / number of columns
 };
 
 struct Streamed {
   const float* x;      ///< [rows, in]
-  const char* weight;  ///< [.., in]
-  const float* bias;   ///< or null
+  const char* weight;  ///< [out or 2·out, in]
+  const float* bias;   ///< [out or 2·out], or null
   float* y;            ///< [rows, out]
-  float* z;            ///< [rows, out] or null
+  float* z;            ///< [rows, out], or null
   int row_bytes;       ///< bytes between consecutive weight rows
-  int bytes;           ///< per weight row
+  int bytes;           ///< bytes per weight row
   int in, rows, out;
-  int tile_bits;  ///< 1: gate and up
+  int tile_bits;  ///< 1 if there is a gate and an up per output, else 0
   int next;       ///< bytes between the rows of consecutive outputs
   int second;     ///< bytes between gate and up of an output
-  int parts;      ///< warps per row
-  int teams;      ///< groups of `parts` warps
-  int most_rows;  ///< most weight rows per block
-  int ahead;      ///< weight rows prefetched before the wait
+  int parts;      ///< number of warps that divide the columns of a row
+  int teams;      ///< number of teams of `parts` warps each
+  int most_rows;  ///< maximum number of weight rows per block
+  int ahead;      ///< number of weight rows prefetched before the wait for the previous kernel
   Activation activation;
   Gate gate;
   GateUnit unit;
@@ -83,8 +87,8 @@ struct Streamed {
   __device__ int offset(int row) const { return (row >> tile_bits) * next + (row & tile_bits) * second; }
 };
 
-/// Reduces kCount values over all lanes: sum n ends up in the lanes whose leading bits are n. Butterfly exchange: lanes
-/// that differ in a bit exchange the half that belongs to the other.
+/// Sums each of kCount values over all lanes. Sum n ends up in the lanes whose leading bits are n. Butterfly exchange:
+/// of two lanes that differ in one bit, each sends the half of the values that the other keeps.
 template <int kCount, int kStep = kWarp / 2>
 __device__ inline float spread_sums(const float (&values)[kCount], int lane) {
   if constexpr (kCount == 1) {
@@ -105,13 +109,13 @@ __device__ inline float spread_sums(const float (&values)[kCount], int lane) {
   }
 }
 
-/// A lane's columns of the block's rows of x. kAdded parts of a residual are loaded together.
+/// A lane's columns of the block's rows of x. If there is a residual, kAdded of its parts are loaded together.
 template <class W, int kRows>
 struct LaneOfX {
   static constexpr int kAdded = kRows == 1 ? kAddedAtOnce : 1;
   static constexpr int kSize = Pack<W>::kSize;
   float values[kRows][kSize];
-  float others[kAdded][kRows][kSize];  ///< of the residual
+  float others[kAdded][kRows][kSize];  ///< parts of the residual
   float scale[kSize];
   float bias[kSize];
 
@@ -126,7 +130,7 @@ struct LaneOfX {
   __device__ static const float* part_of(const Streamed& p, int part) {
     return p.norm.residual + static_cast<int64_t>(part) * p.rows * p.in;
   }
-  /// Rows from `first` on, `count` of which exist; count is 0 for a lane without columns.
+  /// Loads rows first, first + 1, …, of which `count` exist; count is 0 for a lane without columns.
   __device__ LaneOfX(const Streamed& p, bool normed, int column, int first, int count) {
     const int64_t at = static_cast<int64_t>(first) * p.in + column;
 #pragma unroll
@@ -139,7 +143,7 @@ struct LaneOfX {
     }
     if (p.norm.scale != nullptr) take(p.norm.scale + column, count > 0, scale);
   }
-  /// Called after the residual is added, since registers are scarce before.
+  /// Loads the norm's bias. Called after the residual is added, because registers are scarce before.
   __device__ void take_bias(const Streamed& p, int column, bool there) {
     if (p.norm.bias != nullptr) take(p.norm.bias + column, there, bias);
   }
@@ -174,8 +178,8 @@ struct LaneOfX {
       }
     }
   }
-  /// All threads must call it. A layer norm takes two block-wide sums. An RMS norm's factor is applied to the results:
-  /// the sums of squares per part and row are left in `sums` (shared memory) for the epilogue.
+  /// Normalizes the rows. All threads must call it. A layer norm takes two block-wide sums. For an RMS norm, the sums
+  /// of squares per part and row are left in `sums` (shared memory); the epilogue applies the factor to the results.
   __device__ void normalize(const Streamed& p, int part, int team, int lane, int count, float (*sums)[kRows]) {
     const bool writes = lane == 0 && team == 0;
     const float width = static_cast<float>(p.in);

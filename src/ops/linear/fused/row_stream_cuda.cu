@@ -1,22 +1,22 @@
-// Decoding with at most eight f32 rows of x: bound by reading the weight once. All SMs have equal shares of the
-// outputs, whose weight rows are contiguous. The warps of a block split the columns: a lane has 16 bytes of every row,
-// always at the same columns, so its part of x stays in registers. A few weight rows are multiplied at a time while
-// others are in flight. A warp reduces its lanes by exchanging halves, and the partial sums of the warps are added in
-// order at the end. The order depends only on the width, not on the number of rows. Narrow rows are processed by
-// several teams of warps.
+// Products for decoding, with at most eight f32 rows of x, limited by reading the weight once. All SMs have equal
+// shares of the outputs, whose weight rows are contiguous. The warps of a block split the columns: a lane reads 16
+// bytes of every row, always at the same columns, so its part of x stays in registers. A few weight rows are multiplied
+// at a time while others are in flight. The lanes of a warp are reduced by butterfly exchange; the partial sums of the
+// warps are added in order at the end. The order of additions depends only on the width, not on the number of rows.
+// Narrow rows are divided among several teams of warps.
 //
-// A norm before the product is computed by every block in registers. A layer norm needs block-wide sums for mean and
-// variance. An RMS norm's factor is the same for all columns and is applied to the results, so the product need not
-// wait for it. The first block writes x + residual.
+// If there is a norm before the product, every block computes it in registers. A layer norm needs block-wide sums for
+// mean and variance. The factor of an RMS norm is the same for all columns and is applied to the results, so the
+// product need not wait for it. The first block writes x + residual.
 //
-// The kernel uses programmatic dependent launch: it prefetches its first weights and the norm's into the L2 cache while
-// the previous kernel runs. After the wait it loads x first, then the weights.
+// The kernel uses programmatic dependent launch: it prefetches its first weights and those of the norm into the L2
+// cache while the previous kernel runs. After the wait it loads x first, then the weights.
 //
-// For one row of x there is a single kernel, with or without a norm, so its instructions stay cached from one product
-// to the next. It leaves registers and shared memory for attention with its output projection
-// (attention/decode/output_step.cuh): each of the two kernels can become resident before the other has finished.
-// Weights of wide rows are read with the L2 evict-first policy: one token reads more weights than L2 holds, and they
-// would evict data that is needed again soon, including kernel code.
+// For one row of x the same kernel serves products with and without a norm, so its instructions stay cached from one
+// product to the next. It leaves registers and shared memory for the kernel that computes attention with its output
+// projection (attention/decode/output_step.cuh): each of the two can become resident before the other has finished.
+// Wide weight rows are read with the L2 evict-first policy: one token reads more weights than L2 holds, and they would
+// evict data that is needed again soon, including kernel code.
 #include "lamina/ops/linear/fused/row_stream.cuh"
 
 #include <algorithm>
@@ -24,7 +24,7 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace row_stream;  // NOLINT: all of it is this kernel's
+using namespace row_stream;  // NOLINT: kernel helpers
 
 template <class W, int kParts, int kRows, bool kNormed>
 __global__ void __launch_bounds__(Shape<kParts, kRows>::kThreads, Shape<kParts, kRows>::kBlocksPerSm)
@@ -33,9 +33,9 @@ __global__ void __launch_bounds__(Shape<kParts, kRows>::kThreads, Shape<kParts, 
   using X = LaneOfX<W, kRows>;
   constexpr int kTogether = S::kTogether;
   constexpr int kValues = kTogether * kRows;
-  constexpr int kLanes = kWarp / kValues;  // lanes that hold the same sum
+  constexpr int kLanes = kWarp / kValues;  // lanes that end up with the same sum
   constexpr int kSize = Pack<W>::kSize;
-  extern __shared__ float sums[];  // [parts][rows of the weight][rows of x]
+  extern __shared__ float sums[];  // [parts][weight rows][rows of x]
   __shared__ float norm_sums[kNormed ? kMostNormedParts : 1][kRows];
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kWarp;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(Shape<kParts, kRows>::kThreads, Shape<kParts, 
   const int column = mine / static_cast<int>(sizeof(W));
   const bool there = mine < p.bytes;
   const int count = min(kRows, p.rows - first_row);
-  const int rows = outputs << p.tile_bits;  // of the weight
+  const int rows = outputs << p.tile_bits;  // number of weight rows
   const bool normed = kNormed && p.norm.there;
   const uint64_t policy = p.bytes >= kWideBytes ? evict_first_policy() : evict_normal_policy();
   if (blockIdx.y == 0 && thread < min(p.ahead, rows)) prefetch_l2_bulk(weight + p.offset(thread), p.bytes);
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(Shape<kParts, kRows>::kThreads, Shape<kParts, 
 
   float* own_sums = sums + part * p.most_rows * kRows;
   const int hop = p.teams * kTogether;
-  for (int row = team * kTogether; row < rows; row += S::kDepth * hop) {  // uniform loop bounds
+  for (int row = team * kTogether; row < rows; row += S::kDepth * hop) {  // the loop bounds are uniform over the warp
 #pragma unroll
     for (int d = 0; d < S::kDepth; ++d) {
       float found[kValues] = {};
@@ -135,7 +135,7 @@ void launch(const Device& device, Streamed& p) {
   const int per_output = p.parts * kRows * static_cast<int>(sizeof(float)) << p.tile_bits;
   const int turns = (p.rows + kRows - 1) / kRows;
   const int places = S::kBlocksPerSm * sm_count(device) / turns;
-  const int least = std::max(p.teams * S::kTogether >> p.tile_bits, 1);  // outputs that keep all warps busy
+  const int least = std::max(p.teams * S::kTogether >> p.tile_bits, 1);  // least outputs that keep all warps busy
   const int most = kSumsBytes / per_output;
   const auto shares = [&](int each) { return (p.out + each - 1) / each; };
   const int blocks = std::max(std::min(places, shares(least)), shares(most));
@@ -169,7 +169,7 @@ void launch_parts(const Device& device, Streamed& p) {
   p.parts <= 16 ? launch_several<W, 16>(device, p) : launch_several<W, kMostParts>(device, p);
 }
 
-/// Whether every block normalises x itself.
+/// True if every block normalizes x itself.
 bool norms(const Streamed& p) {
   if (p.norm.added > (p.rows == 1 ? kMostAdded : 1)) return false;
   if (p.rows == 1) return p.parts <= kMostNormedParts;

@@ -1,56 +1,59 @@
 #pragma once
 
-// Norm before a product: every block normalises all its rows itself, which costs reads from the L2 cache but no extra
-// launch. x and the residual are copied to shared memory while the first part of the weight is loading; further parts
-// of a residual (one-row case only) are added from global memory. A warp owns 512 bytes of a row; 16 bytes stay with
-// one lane until they are normalised and rounded to x's dtype for the product. The first block writes x + residual. The
-// squares (around the mean for a layer norm, which takes another barrier) are summed in an order that does not depend
-// on the number of rows.
+// A norm fused before a product (few_rows_cuda.cu): every block normalizes all its rows itself, which costs reads from
+// the L2 cache but no extra launch.
+//
+// x and the residual are copied to shared memory while the first part of the weight is loading. Further parts of a
+// residual (supported for one row only) are added from global memory. A warp owns 512 bytes of a row; each 16 bytes
+// stay with one lane until they are normalized and rounded to x's dtype for the product. The first block writes x +
+// residual. The squares (for a layer norm those around the mean, which takes another barrier) are summed in an order
+// that does not depend on the number of rows.
 
 #include "lamina/tensor/cuda/async_copy.cuh"
 #include "lamina/tensor/cuda/l2_policy_loads.cuh"
 
 namespace lamina::ops::cuda::few_rows {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
-constexpr int kWarps = 8;           // per block
-constexpr int kChunk = kWarp * 16;  // bytes of a row that a warp normalises at once
-constexpr int kMostChunks = kWarp;  // of all rows of a block
+constexpr int kWarps = 8;           // warps per block
+constexpr int kChunk = kWarp * 16;  // bytes of a row that a warp normalizes at once: a chunk
+constexpr int kMostChunks = kWarp;  // maximum number of chunks of all rows of a block
 
-/// Rows of x per block.
+/// The rows of x that a block processes.
 struct Part {
   const char* data;
-  int bytes;   ///< per row, if it had the weight's dtype
+  int bytes;   ///< bytes per row, if it had the weight's dtype
   int stride;  ///< bytes between consecutive rows
   int rows;
 };
 
-/// Parameters of the norm before the product, if any.
+/// Parameters of the norm before the product. If there is no norm, they are not used.
 struct FusedNorm {
-  const char* residual;  ///< [parts, rows, in] or null
-  char* h;               ///< [rows, in], if there is a residual
-  const float* scale;    ///< [in] or null
-  const float* bias;     ///< [in] or null
-  float offset;          ///< added to the scale
+  const char* residual;  ///< [parts, rows, in], or null
+  char* h;               ///< [rows, in]: written if there is a residual
+  const float* scale;    ///< [in], or null
+  const float* bias;     ///< [in], or null
+  float offset;          ///< added to the norm's scale
   float eps;
-  bool is_layer_norm;  ///< a layer norm
-  int parts;           ///< of the residual; several only for a single row
+  bool is_layer_norm;  ///< layer norm, else RMS norm
+  int parts;           ///< number of parts of the residual; several only for a single row
   int row_bits;        ///< 2^row_bits >= rows per block
-  int stride;          ///< bytes of a row in shared memory
+  int stride;          ///< bytes from one row to the next in shared memory
 
-  /// Row stride in shared memory for rows of `bytes` bytes: adjacent rows use different banks.
+  /// The row stride in shared memory for rows of `bytes` bytes: adjacent rows start in different banks.
   static int stride_of(int bytes) { return (bytes + 127) / 128 * 128 + 64; }
-  /// Bytes of shared memory.
+  /// Bytes of shared memory for the rows and their residuals.
   size_t shared() const { return (static_cast<size_t>(stride) << row_bits) * (residual == nullptr ? 1 : 2); }
 };
 
-/// The block's rows of x, normalised in shared memory. A warp has one row and, if warps share it, part of its chunks.
+/// The block's rows of x, normalized in shared memory. A warp handles one row or, if several warps share a row, some of
+/// its chunks.
 template <class X>
 class BlockRowNorm {
  public:
-  /// `part` of the rows from first_row on; `rows` has room for them and as much again for their residuals; `sums` for
-  /// two numbers per chunk.
+  /// Starts the copy of x's rows from first_row on. `rows` is shared memory for them and, if there is a residual, as
+  /// much again; `sums` has two numbers per chunk.
   __device__ BlockRowNorm(const FusedNorm& norm, const Part& part, int first_row, char* rows, float* sums)
       : norm_(norm), sums_(sums), bytes_(part.stride) {
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -80,7 +83,7 @@ class BlockRowNorm {
     const int at = (first_ * kWarp + lane_) * 16;
     if (there_ && at < bytes_) load_parameters(at);
   }
-  /// All threads of the block must call it; a barrier must follow before the rows are read.
+  /// Computes the norm. All threads of the block must call it. The caller needs a barrier before the rows are read.
   __device__ void finish() {
     cp_async_wait();
     if (norm_.residual != nullptr) add_residual();
@@ -106,7 +109,7 @@ class BlockRowNorm {
  private:
   static constexpr int kSize = Pack<X>::kSize;
 
-  /// Calls fn(byte offset in the row) for this lane's packs.
+  /// Calls fn(byte offset in the row) for each 16-byte pack of this lane.
   template <class F>
   __device__ void each(const F& fn) const {
     if (!there_) return;
@@ -137,13 +140,13 @@ class BlockRowNorm {
       for (int j = 0; j < kSize; ++j) sum[j] = to_float(other.values[j]);
       if (norm_.parts > 1) add_parts(sum, at);
 #pragma unroll
-      for (int j = 0; j < kSize; ++j) {  // rounded to x's dtype, as later layers see it
+      for (int j = 0; j < kSize; ++j) {  // rounded to x's dtype, because later layers see it in that type
         pack.values[j] = from_float<X>(to_float(pack.values[j]) + sum[j]);
       }
       if (writes) store_pack(reinterpret_cast<X*>(norm_.h + from_ + row_ * bytes_ + at), pack);
     });
   }
-  /// Adds the other parts of a residual, in order; there is one row.
+  /// Adds parts 1, 2, … of a residual to the sum, in order. Only for a single row.
   __device__ void add_parts(float (&sum)[kSize], int at) const {
     constexpr int kInFlight = 8;
     for (int first = 1; first < norm_.parts; first += kInFlight) {
@@ -160,7 +163,7 @@ class BlockRowNorm {
       }
     }
   }
-  /// Sum of term(value) over the warp's row: per chunk first, then over the chunks.
+  /// Sum of term(value) over the warp's row: first per chunk, then over the chunks.
   template <class F>
   __device__ float total(float* sums, const F& term) const {
     const int chunks = (bytes_ + kChunk - 1) / kChunk;
@@ -181,10 +184,10 @@ class BlockRowNorm {
 
   const FusedNorm& norm_;
   float* sums_;
-  const char* x_;  ///< the block's first row
+  const char* x_;  ///< first row of the block
   char* mine_;     ///< the warp's row in shared memory
   int64_t from_;   ///< byte offset of the block's first row
-  int bytes_;      ///< per row
+  int bytes_;      ///< bytes per row
   int lane_, row_, first_, to_residual_;
   bool there_;
   alignas(16) float scale_[kSize];

@@ -1,8 +1,8 @@
 #pragma once
 
 // A matrix product within one block of 256 threads, for operators whose operands are computed on the fly or whose sizes
-// are known only on the device. 64 × 64 results, 4 × 4 per thread, with f32 FMAs. 16 columns of the left and rows of
-// the right operand are in shared memory while the next are loaded to registers.
+// are known only on the device. It computes 64 × 64 results, 4 × 4 per thread, with f32 FMAs. 16 columns of the left
+// operand and 16 rows of the right operand are in shared memory while the next ones are loaded to registers.
 
 #include <cstdint>
 
@@ -21,10 +21,10 @@ struct TileMemory {
 __device__ inline int tile_row() { return static_cast<int>(threadIdx.x) / 16 * 4; }
 __device__ inline int tile_column() { return static_cast<int>(threadIdx.x) % 16 * 4; }
 
-/// acc[r][c] += Σ_{k < extent} a(tile_row() + r, k) · b(k, tile_column() + c). a and b are called for rows and columns
-/// 0 to 63 and every k < extent, once each, and return zero outside the matrix. Adjacent threads request adjacent k if
-/// kAlongK is set, else adjacent rows or columns. All threads of the block must call it; `memory` is free again on
-/// return.
+/// acc[r][c] += Σ_{k < extent} a(tile_row() + r, k) · b(k, tile_column() + c). a and b are called once for every row or
+/// column from 0 to 63 and every k < extent; they must return zero outside the matrix. If kAlongK is set, adjacent
+/// threads request adjacent k, else adjacent rows or columns. All threads of the block must call it; `memory` may be
+/// reused on return.
 template <bool kAlongKOfA, bool kAlongKOfB, class A, class B>
 __device__ void tile_product(int64_t extent, const A& a, const B& b, TileMemory& memory, float (&acc)[4][4]) {
   constexpr int kLoads = kTile * kTileDepth / kTileThreads;
@@ -77,7 +77,7 @@ __device__ void tile_product(int64_t extent, const A& a, const B& b, TileMemory&
   }
 }
 
-/// Sum over the 16 threads that hold the results of one row; the same in all of them.
+/// Sum over the 16 threads that hold the results of one row, returned in all of them.
 template <class Number>
 __device__ Number tile_row_sum(Number value) {
 #pragma unroll

@@ -1,15 +1,17 @@
 #pragma once
 
-// Products of 2 to 48 rows of x (tokens) with a 16-bit weight, bound by reading the weight once. A block owns a slab of
-// 16·kTiles weight rows, and its four warps split the columns. A warp multiplies its columns of the slab by all tokens
-// on tensor cores, with the weight as the left operand, so that few tokens waste few multiplications.
+// Products of 2 to 48 rows of x (tokens) with a 16-bit weight, limited by reading the weight once. A block owns a slab
+// of 16·kTiles weight rows, and its four warps split the columns. A warp multiplies its columns of the slab by all
+// tokens on tensor cores. The weight is the left operand, whose tiles have 16 rows, and x the right one, whose tiles
+// have only 8 columns; so few tokens waste few multiplications.
 //
-// Each warp streams its columns of the weight and of x through its own ring in shared memory by TMA. Only this warp
-// waits for the ring's barriers, so the loop has no block barrier, and up to 96 KB per block are in flight. The sums of
-// the warps are added in shared memory. The order depends neither on the number of tokens nor on the slab's size.
+// Each warp streams its columns of the weight and of x by TMA through a ring of its own in shared memory. Only this
+// warp waits for the ring's barriers, so the loop has no block barrier, and up to 96 KB per block are in flight. The
+// sums of the warps are added in shared memory. The order of additions depends neither on the number of tokens nor on
+// the slab's size.
 //
-// The kernel uses programmatic dependent launch and needs compute capability 9.0. It requests its first weights before
-// the previous kernel ends if that one does not write them.
+// The kernel uses programmatic dependent launch and needs compute capability 9.0. If the previous kernel does not write
+// the weight, the first weights are requested before that kernel ends.
 
 #include <algorithm>
 
@@ -21,54 +23,55 @@
 
 namespace lamina::ops::cuda::weight_slabs {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kStep = 64;            // columns
+constexpr int kStep = 64;            // columns per step
 constexpr int kRow = kStep * 2;      // bytes of a row per step
-constexpr int kMostStages = 8;       // steps in flight per warp
-constexpr int kMostRing = 24 << 10;  // bytes, per warp
-constexpr int kBarriers = 1024;      // bytes before the rings
+constexpr int kMostStages = 8;       // maximum number of steps in flight per warp
+constexpr int kMostRing = 24 << 10;  // maximum bytes of a warp's ring
+constexpr int kBarriers = 1024;      // bytes reserved for barriers before the rings
 
 struct Product {
   CUtensorMap x;       ///< [rows, in]
-  CUtensorMap weight;  ///< [.., in]
-  const void* bias;    ///< or null
-  bool is_bias_f32;    ///< else it has the dtype of x
+  CUtensorMap weight;  ///< [out or 2·out, in]
+  const void* bias;    ///< [out or 2·out], or null
+  bool is_bias_f32;    ///< the bias is f32; else it has the dtype of x
   void* y;             ///< [rows, out]
-  void* z;             ///< [rows, out] or null
+  void* z;             ///< [rows, out], or null
   int rows, out;
-  int steps;     ///< along the columns
-  int second;    ///< weight rows between gate and up of an output
+  int steps;     ///< number of steps along the columns
+  int second;    ///< number of weight rows from an output's gate to its up
   int share;     ///< steps per warp
-  int stages;    ///< of a warp's ring
+  int stages;    ///< number of stages of a warp's ring
   bool settled;  ///< the previous kernel does not write the weight
   Activation activation;
   Gate gate;
   GateUnit unit;
 };
 
-/// Sizes for 16·kTiles weight rows and 8·kTokenTiles tokens; kParts = 2: half of the rows are gates, half are ups.
+/// Sizes for 16·kTiles weight rows and 8·kTokenTiles tokens. kParts = 2: half of the rows are gates, half are ups.
 template <int kTiles, int kTokenTiles, int kParts>
 struct Sizes {
   static constexpr int kSlab = 16 * kTiles;
   static constexpr int kOutputs = kSlab / kParts;
-  static constexpr int kQuads = kOutputs / 4;  ///< groups of four outputs, per token
+  static constexpr int kQuads = kOutputs / 4;  ///< groups of four outputs per token
   static constexpr int kTokens = 8 * kTokenTiles;
   static constexpr int kStage = (kSlab + kTokens) * kRow;
   static constexpr int kStages = std::clamp(kMostRing / kStage, 2, kMostStages);
-  static constexpr int kPitch = kSlab + 4;  ///< floats between tokens of a warp's sums, without bank conflicts
+  /// Floats from one token to the next in a warp's sums; avoids bank conflicts.
+  static constexpr int kPitch = kSlab + 4;
   static constexpr int kSums = kTokens * kPitch * 4;
 
   __host__ __device__ static int ring(int stages) { return (max(stages * kStage, kSums) + 1023) / 1024 * 1024; }
-  /// Bytes of shared memory.
+  /// Bytes of shared memory of a block.
   static int shared(int stages) { return kBarriers + kWarps * ring(stages); }
 };
 
 __device__ inline void add(float4& sum, const float4& v) { sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w; }
 
-/// The part of a slab that one warp multiplies: steps [begin, end).
+/// The part of a slab that one warp multiplies: steps [begin, end) along the columns.
 template <class T, int kTiles, int kTokenTiles, int kParts>
 class WarpProduct {
   using S = Sizes<kTiles, kTokenTiles, kParts>;
@@ -90,11 +93,11 @@ class WarpProduct {
     __syncwarp();
   }
 
-  /// Requests the weights of the first steps.
+  /// Starts the copies of the first weights.
   __device__ void start_weights() const {
     for (int n = 0; n < p_.stages && begin_ + n < end_; ++n) copy_weight(begin_ + n, n);
   }
-  /// Multiplies all steps; start_weights() was called.
+  /// Multiplies all steps. start_weights() must have been called.
   __device__ void run() {
     for (int n = 0; n < p_.stages && begin_ + n < end_; ++n) copy_rows(begin_ + n, n);
     int stage = 0;
@@ -111,7 +114,7 @@ class WarpProduct {
     }
   }
 
-  /// to [tokens][kPitch].
+  /// Writes the sums to [tokens][kPitch].
   __device__ void put(float* to) const {
 #pragma unroll
     for (int t = 0; t < kTokenTiles; ++t) {
@@ -163,7 +166,7 @@ class WarpProduct {
       }
     }
   }
-  /// Fragments of 32 columns of x.
+  /// Loads the fragments of 32 columns of x.
   __device__ void load_x(uint32_t (&b)[2][kTokenTiles][2], uint32_t x, int half) const {
     uint32_t four[4];
     if constexpr (kTokenTiles == 1) {
@@ -194,7 +197,7 @@ __device__ inline float bias_at(const Product& p, int row) {
   return p.is_bias_f32 ? static_cast<const float*>(p.bias)[row] : to_float(static_cast<const T*>(p.bias)[row]);
 }
 
-/// Bias, activation or gate, and the stores of four outputs of a token.
+/// Applies bias and activation or gate to four outputs of a token, and stores them.
 template <class T, int kParts>
 __device__ inline void finish(const Product& p, int token, int output, const float4 (&sums)[kParts]) {
   const int count = min(4, p.out - output);

@@ -1,3 +1,4 @@
+// Launches the kernels of weight_slabs.cuh and chooses the slab size.
 #include "lamina/ops/linear/fused/weight_slabs_cuda.h"
 
 #include "lamina/ops/linear/fused/few_rows_cuda.h"
@@ -7,7 +8,7 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace weight_slabs;  // NOLINT: the kernel
+using namespace weight_slabs;  // NOLINT: kernel helpers
 
 constexpr int64_t kMostRows = 48;
 
@@ -24,13 +25,14 @@ bool is_supported(const Operands& in, int64_t most_rows) {
   const bool has_bias_type = !in.bias.defined() || in.bias.dtype() == DType::f32 || in.bias.dtype() == in.x.dtype();
   const int64_t width = in.x.dim(1);
   const int64_t stride = in.weight.strides()[0];
-  constexpr int64_t kMost = int64_t{1} << 26;  // indices fit 32 bits
+  constexpr int64_t kMost = int64_t{1} << 26;  // indices then fit 32 bits
   return types && has_bias_type && in.x.dim(0) <= most_rows && width > 0 && width % 8 == 0 && width <= kMost &&
          in.weight.dim(0) <= kMost && in.weight.strides()[1] == 1 && stride >= width && stride % 8 == 0 &&
          is_aligned(in.x) && is_aligned(in.weight) && is_aligned(in.y) && has_dependent_launch(in.x.device());
 }
 
-/// p has the settings of the output. Returns false if the driver rejects the tensor maps.
+/// Launches the kernel for these sizes; p already has the activation or gate. Returns false if the driver rejects the
+/// tensor maps.
 template <class T, int kTiles, int kTokenTiles, int kParts>
 bool launch(const Operands& in, Product p) {
   using S = Sizes<kTiles, kTokenTiles, kParts>;
@@ -60,7 +62,7 @@ bool launch(const Operands& in, Product p) {
   return true;
 }
 
-/// Whether slabs of `rows` outputs give at most one block per SM.
+/// True if slabs of `rows` outputs give at most one block per SM.
 bool is_one_wave(int64_t outputs, int64_t rows, const Device& device) { return outputs <= rows * sm_count(device); }
 bool is_one_wave(const Tensor& weight, int64_t rows) { return is_one_wave(weight.dim(0), rows, weight.device()); }
 
@@ -77,7 +79,7 @@ bool launch_linear(const Operands& in, const Product& p) {
   return is_one_wave(in.weight, 16) ? launch_tokens<T, 1>(in, p) : launch_tokens<T, 2>(in, p);
 }
 
-/// Slabs of 32 or 48 gates and as many ups. One wave of blocks leaves room for the next kernel's on every SM.
+/// Slabs of 32 or 48 gates and as many ups. With one wave of blocks, every SM has room for a block of the next kernel.
 template <class T>
 bool launch_gated(const Operands& in, const Product& p) {
   return is_one_wave(in.y.dim(1), 32, in.x.device()) ? launch<T, 4, 1, 2>(in, p) : launch<T, 6, 1, 2>(in, p);
@@ -126,15 +128,15 @@ bool gated_linear_weight_slabs(const GatedLinearForward& args) {
 namespace {
 
 bool prefers_linear(const Tensor& weight, int64_t rows) {
-  constexpr int64_t kLarge = int64_t{3} << 20;  // elements; below, launch latency decides
-  constexpr int64_t kManyOutputs = 12288;       // enough waves for the last one to matter little
+  constexpr int64_t kLarge = int64_t{3} << 20;  // elements; for smaller weights launch latency dominates
+  constexpr int64_t kManyOutputs = 12288;       // enough waves that the last, partly filled one matters little
   if (rows < 2 || weight.numel() < kLarge || weight.dim(1) < 1024) return false;
   if (rows > 32) return is_one_wave(weight, 16);
   return is_one_wave(weight, 32) || (rows <= kFewRows && weight.dim(0) >= kManyOutputs);
 }
 
 bool prefers_gated(const Tensor& weight, int64_t rows) {
-  constexpr int64_t kLarge = int64_t{16} << 20;  // elements; few_rows is as fast below, and from kHuge on
+  constexpr int64_t kLarge = int64_t{16} << 20;  // elements; few_rows is as fast below kLarge and from kHuge on
   constexpr int64_t kHuge = int64_t{32} << 20;
   return rows >= 2 && weight.numel() >= kLarge && weight.numel() < kHuge;
 }

@@ -1,5 +1,6 @@
-// Dot products of bf16 pairs (AVX512_BF16) by intrinsics: Highway 1.0 does not use the instruction. A pair is an
-// element of the panels that the f32 microkernel knows, so tiles have the same shape and twice the multiplications.
+// Dot products of bf16 pairs (AVX512_BF16), written with intrinsics because Highway 1.0 does not use the instruction. A
+// pair takes the place of one f32 in the panels, so tiles have the same shape as in f32 and do twice the
+// multiplications.
 #include "lamina/ops/linear/gemm/bf16_dot.h"
 
 #include <hwy/highway.h>
@@ -21,11 +22,11 @@ constexpr int64_t kLanes = 16;
 
 HWY_INLINE __m512bh broadcast_pair(const Bf16Pair* from) {
   int bits = 0;
-  std::memcpy(&bits, from, sizeof bits);  // rows read in place are arrays of bf16
+  std::memcpy(&bits, from, sizeof bits);  // if A is read in place, its elements are bf16
   return (__m512bh)_mm512_set1_epi32(bits);
 }
 
-/// sum += (pair u of each row of A) · (row u of the panel of B).
+/// sum += the outer product of step u: pair u of each row of A times row u of the panel of B.
 template <int kRows, int kVectors, bool kDirect>
 HWY_INLINE void add_pairs(const Bf16Pair* a, int64_t lda, const Bf16Pair* b, int u, __m512 (&sum)[kRows][kVectors]) {
   __m512bh row[kVectors];
@@ -85,7 +86,7 @@ HWY_INLINE void add_sums(const __m512 (&values)[kCount], float* out) {
   for (int i = 0; i < kCount; ++i) out[i] += _mm512_reduce_add_ps(values[i]);
 }
 
-/// 32 numbers; with kSome those of the mask, the others are zero and not read.
+/// Loads 32 numbers. If kSome, only those of the mask; the others become zero and are not read.
 template <bool kSome>
 HWY_INLINE __m512bh load_numbers(const bf16* from, __mmask32 some) {
   if constexpr (kSome) return (__m512bh)_mm512_maskz_loadu_epi16(some, from);
@@ -146,7 +147,7 @@ namespace lamina::ops {
 
 #ifdef LAMINA_BF16_DOT
 bool has_bf16_dot() {
-  // This also checks that the operating system saves the registers.
+  // Also checks that the operating system saves the registers.
   static const bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   return has;

@@ -1,9 +1,9 @@
 // Products of bf16 tiles with f32 sums (Intel AMX: tdpbf16ps). Two by two tiles of C stay in registers over the whole
-// depth; each step loads two tiles of A and two of B for four products. A tile product takes 16 cycles and a tile load
+// depth. Each step loads two tiles of A and two of B and computes four products. A product takes 16 cycles and a load
 // 8, so loads from the L1 cache keep up.
 //
-// The microkernel is a template over the instructions or an emulation in plain loops. The emulation tests the packing
-// and the microkernel on CPUs without tiles.
+// The microkernel is a template over the tile unit: the AMX instructions or an emulation in plain loops. With the
+// emulation, tests check the packing and the microkernel on CPUs without tiles.
 #include "lamina/ops/linear/gemm/bf16_tile.h"
 
 #include <hwy/highway.h>
@@ -24,7 +24,7 @@ HWY_PUSH_ATTRIBUTES("avx512f,avx512vl,avx512dq,avx512bw,amx-tile,amx-bf16")
 namespace lamina::ops {
 namespace {
 
-/// The instructions. A register number is part of the encoding, hence a case for each.
+/// The AMX instructions. The register number is part of the encoding, so each register is a separate case.
 struct AmxTiles {
   template <int kTile>
   static HWY_INLINE void clear() {
@@ -61,7 +61,7 @@ struct AmxTiles {
   }
 };
 
-/// Registers as arrays of this thread. As in tdpbf16ps, even and odd numbers along k are summed separately.
+/// Tile registers emulated as thread-local arrays. As in tdpbf16ps, even and odd numbers along k are summed separately.
 struct EmulatedTiles {
   using Tile = uint32_t[kTileSide][kTileSide];
   static Tile& tile(int index) {
@@ -130,8 +130,9 @@ HWY_NOINLINE void multiply_tiles(int64_t depth, const TiledPair* a, int64_t lda,
   if constexpr (kTwoRows) start_sums<Tiles, 2>(beta, c1, ldc);
   if constexpr (kTwoRows && kTwoColumns) start_sums<Tiles, 3>(beta, c1 + kTileSide, ldc);
   const int64_t a_bytes = 4 * (kDirect ? lda : kTileSide);
-  const int64_t a_tile = kTileSide * (kDirect ? lda : kTileSide);                  // pairs to the second tile of A
-  const int64_t a_step = kDirect ? kTileSide : kRowTiles * kTileSide * kTileSide;  // pairs to the next step
+  // Distance in pairs to the second tile of A.
+  const int64_t a_tile = kTileSide * (kDirect ? lda : kTileSide);
+  const int64_t a_step = kDirect ? kTileSide : kRowTiles * kTileSide * kTileSide;  // distance in pairs to the next step
   for (int64_t l = 0; l < depth; l += kTileSide) {
     Tiles::template load<4>(a, a_bytes);
     Tiles::template load<6>(b, kBBytes);
@@ -165,7 +166,7 @@ TiledFn tiled_fn(int64_t rows, int64_t vectors, bool direct) {
   return (direct ? kDirect : kPacked)[rows / kTileSide - 1][vectors - 1];
 }
 
-/// The operand of ldtilecfg.
+/// Tile configuration, the operand of ldtilecfg.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -216,7 +217,8 @@ bool cpu_has_tiles(unsigned feature) {
   return (edx & feature) != 0 && (edx & kTile) != 0;
 }
 
-/// Linux saves tile registers only for processes that ask for it (5.16 and later; earlier kernels refuse).
+/// Asks Linux for permission to use tile registers, which it saves only for processes that ask (5.16 and later; earlier
+/// kernels refuse).
 bool request_tile_permission() {
   constexpr long kRequest = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr long kTileData = 18;     // XFEATURE_XTILEDATA
@@ -226,7 +228,7 @@ bool request_tile_permission() {
 }  // namespace
 
 bool has_tiles(unsigned feature) {
-  // Few rows and the packing use AVX-512.
+  // The kernels for few rows and the packing use AVX-512.
   static const bool permitted = has_bf16_dot() && request_tile_permission();
   return cpu_has_tiles(feature) && permitted;
 }

@@ -6,7 +6,7 @@
 
 namespace lamina::ops::cuda {
 
-/// The functions of cuBLASLt that products call, loaded at run time. Throws Error if the library is missing.
+/// The cuBLASLt functions that products call, loaded at run time. Throws an Error if the library is missing.
 struct CublasLt {
   explicit CublasLt(const SharedLibrary& library);
 
@@ -23,7 +23,7 @@ struct CublasLt {
 #undef LAMINA_DECLARE
 };
 
-/// Loaded by the first call.
+/// The functions; the first call loads them.
 const CublasLt& cublaslt();
 
 }  // namespace lamina::ops::cuda

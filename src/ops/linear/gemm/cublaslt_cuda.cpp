@@ -1,3 +1,4 @@
+// Loads the cuBLASLt functions of cublaslt.h at run time.
 #include "lamina/ops/linear/gemm/cublaslt.h"
 
 #include "lamina/base/error.h"

@@ -1,4 +1,4 @@
-// Multiplies one block of rows of A with packed columns of B, tile by tile.
+// Multiplies one block of rows of A with packed columns of B, one tile of C after the other.
 #if defined(LAMINA_OPS_LINEAR_GEMM_BLOCK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_LINEAR_GEMM_BLOCK_INL_H_
 #undef LAMINA_OPS_LINEAR_GEMM_BLOCK_INL_H_
@@ -18,22 +18,22 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-/// A block of C over one pass of k.
+/// One block of C and one range of k: the work between packing and the microkernel.
 template <class E>
 struct Pass {
-  int64_t row, row_end, column, column_end;  // of C
-  int64_t chunk_end;                         // the last column of the chunk
-  int64_t k0, depth;                         // within k
-  int64_t chunk_depth;                       // packed depth of the panels
+  int64_t row, row_end, column, column_end;  // position in C
+  int64_t chunk_end;                         // end of the chunk's columns
+  int64_t k0, depth;                         // position along k
+  int64_t chunk_depth;                       // depth to which the panels are packed
   int64_t chunk_k0;
-  const E* a;  // packed rows from `row`
-  const E* b;  // packed columns from `column`
+  const E* a;  // packed rows from `row` on
+  const E* b;  // packed columns from `column` on
   SumOf<E> beta;
-  SumOf<E>* c;  // element (row, column)
+  SumOf<E>* c;  // address of element (row, column)
   int64_t ldc;
 };
 
-/// Next rows of A that are read in place, prefetched by the preceding tiles.
+/// The rows of A that come next, if A is read in place. Tiles prefetch them.
 template <class E>
 struct NextRows {
   const E* at = nullptr;
@@ -51,7 +51,7 @@ void multiply_block(const Plan<E>& plan, const Pass<E>& pass, NextRows<E>& next)
   const T alpha = plan.product->alpha;
   const int64_t lda = plan.product->a.ld / (kIsPair<E> ? 2 : 1);
   HWY_ALIGN T tile[kRowsOf<E> * kTileColumns<E>];
-  // Elements that a tile prefetches.
+  // Number of elements that one tile prefetches.
   const int64_t lines = kIsTiled<E> ? pass.depth / kTileSide * kTilePrefetches : pass.depth / kUnroll;
   const int64_t fetched = lines * kCacheLine<E>;
   int64_t columns = 0;
@@ -67,7 +67,7 @@ void multiply_block(const Plan<E>& plan, const Pass<E>& pass, NextRows<E>& next)
                           : pass.a + (i - pass.row) * pass.chunk_depth + (pass.k0 - pass.chunk_k0) * height;
       const int64_t down = i - pass.row;
       T* c = pass.c + down * pass.ldc + j - pass.column;
-      // Each tile of this panel prefetches part of the next one.
+      // Each tile of this panel prefetches a part of the next panel.
       const int64_t stretch = down / kRowsOf<E> * fetched;
       const bool more = j + columns < pass.column_end && stretch < width * pass.depth;
       const E* ahead = more ? b + width * pass.chunk_depth + stretch : a;
@@ -78,7 +78,8 @@ void multiply_block(const Plan<E>& plan, const Pass<E>& pass, NextRows<E>& next)
       const bool whole = rows == height && columns == width;
       if constexpr (kIsTiled<E>) {
         const TiledFn multiply = bf16_tiled(plan.unit, height, width / kLanes<E>, direct);
-        // Sums start from C, also at the edges, so an element does not depend on its tile.
+        // Sums start from C, also in partial tiles at the edges. So the result of an element does not depend on its
+        // tile.
         if (alpha == 1 && (pass.beta == 0 || pass.beta == 1)) {
           if (whole) {
             multiply(pass.depth, a, lda, b, pass.beta, c, pass.ldc, ahead);
@@ -103,8 +104,8 @@ void multiply_block(const Plan<E>& plan, const Pass<E>& pass, NextRows<E>& next)
   }
 }
 
-/// Multiplies a block of rows with columns [begin, end) of a chunk, packed at `columns`. `has_rows` tells that this
-/// thread's last call of the chunk packed the same rows.
+/// Multiplies a block of rows with columns [begin, end) of a chunk, which are packed at `columns`. has_rows: this
+/// thread packed the same rows in its last call for this chunk.
 template <class E>
 void run_block(const Plan<E>& plan, const Chunk<E>& chunk, int64_t row, int64_t begin, int64_t end, const E* columns,
                bool has_rows) {

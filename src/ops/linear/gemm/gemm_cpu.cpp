@@ -1,9 +1,14 @@
 // Blocked GEMM after Goto & van de Geijn 2008. op(B) is packed once into panels that all threads share. Each task packs
-// a block of rows of op(A) and multiplies panel by panel: a panel of B stays in the L1 cache, the blocks of A and C in
-// L2. Every element of C is summed by one task, over k in order, so the bits depend only on the sizes. If C is small
-// and k long, tasks take parts of k instead, which are added in order. Up to 16 rows against K-major columns (x·Wᵀ with
-// few rows of x) use dot products that are bound by memory bandwidth. Panels hold numbers of the computing type or, for
-// bf16 products, pairs of bf16: then a microkernel multiplies two steps of k at once, or 32 with tile instructions.
+// a block of rows of op(A) and multiplies it with one panel after the other: a panel of B stays in the L1 cache, the
+// blocks of A and C in L2. Every element of C is summed by one task, over k in order, so results depend only on the
+// sizes and are bit-identical for any number of threads.
+//
+// Two cases differ. If C is small and k is long, tasks take parts of k, and the partial sums are added in order
+// (split-k). If op(A) has up to 16 rows and the columns of op(B) are K-major (x·Wᵀ), dot products are used, which are
+// limited by memory bandwidth.
+//
+// Panels hold numbers of the computing type or, for bf16 products, pairs of bf16. With pairs, the microkernel
+// multiplies two steps of k at once, or 32 with tile instructions.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/linear/gemm/gemm_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -25,9 +30,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-/// Runs body(task, last) for all tasks; `last` is a number that a thread keeps between its tasks, −1 at first. Each
-/// thread starts with a contiguous share, the same in every product, then steals from others. Rows written by one
-/// product are thus mostly read by the same core in the next one, which matters if cores do not share their caches.
+/// Runs body(task, last) for all tasks. `last` is a number that a thread keeps between its tasks, initially −1. Each
+/// thread starts with a contiguous share of the tasks, the same share in every product, and then steals from others. So
+/// rows written by one product are mostly read by the same core in the next one, which helps if cores do not share
+/// caches.
 template <class F>
 void each_task(const Threads& threads, bool serial, int64_t tasks, const F& body) {
   const int64_t shares = serial ? 1 : std::min<int64_t>(threads.count(), tasks);
@@ -49,7 +55,8 @@ void each_task(const Threads& threads, bool serial, int64_t tasks, const F& body
   });
 }
 
-/// One operand of a chunk split into packing tasks, each a range of rows or columns and a part of k.
+/// The packing of one operand of a chunk, divided into tasks. A task is a range of rows or columns (extent, step) and a
+/// part of k (depth, depth_step).
 struct PackTasks {
   int64_t extent, step;
   int64_t depth, depth_step;
@@ -60,12 +67,12 @@ struct PackTasks {
     return {begin, std::min(depth, begin + depth_step)};
   }
 };
-/// How far packing is split: `most` to `fewest` panels of `panel` rows or columns per task.
+/// Limits for the packing tasks: `fewest` to `most` panels of `panel` rows or columns per task.
 struct PackPanels {
   int64_t panel, fewest, most;
 };
-/// Tasks that read long stretches, split further until each thread has two. Packing only moves numbers, so the split
-/// may depend on the number of threads.
+/// Starts with tasks that read long runs of memory and splits them until each thread has two. Packing only moves
+/// numbers, so the split may depend on the number of threads.
 inline PackTasks pack_tasks(bool shared, bool across, int64_t extent, PackPanels of, int64_t depth, int64_t threads) {
   if (!shared) return {0, 1, 0, 1};
   PackTasks tasks{extent, of.most * of.panel, depth, across ? kPackTaskDepth : depth};
@@ -78,7 +85,7 @@ inline PackTasks pack_tasks(bool shared, bool across, int64_t extent, PackPanels
   return tasks;
 }
 
-/// Packs the panels that the tasks of a chunk share.
+/// Packs the panels of a chunk that all tasks use.
 template <class E>
 void pack_shared(const Threads& threads, const Plan<E>& plan, const Chunk<E>& chunk, bool serial) {
   const FusedGemm<SumOf<E>>& p = *plan.product;
@@ -131,9 +138,9 @@ template <class E>
 void run_blocked(const Threads& threads, const FusedGemm<SumOf<E>>& p, int64_t chunk_depth) {
   const Plan<E> plan = make_plan<E>(p, chunk_depth, threads.count());
   Chunk<E> chunk{};
-  // A single block of rows uses each column once: tasks then pack for themselves, except columns stored across k, which
-  // are read in whole rows. Rows along k are packed by their tasks, too: a thread runs the parts of a block one after
-  // the other and packs its rows once.
+  // If C has a single block of rows, each packed column is used once, so tasks pack columns for themselves. Exception:
+  // columns stored across k are packed together, because they are read in whole rows. Rows stored along k are also
+  // packed by their tasks: a thread runs the parts of a block one after the other and packs its rows once.
   if (plan.product->m > kBlockRows || !plan.product->b.transpose) {
     chunk.packed_columns = gemm_scratch<E>(GemmScratch::columns, plan.chunk_columns * plan.chunk_depth);
   }
@@ -152,7 +159,7 @@ void run_blocked(const Threads& threads, const FusedGemm<SumOf<E>>& p, int64_t c
   }
 }
 
-/// Whether C is so small that partial sums for every part of k cost little compared with reading A and B, e.g. the
+/// True if C is so small that partial sums for every part of k cost little compared with reading A and B. Example: the
 /// weight gradient of a narrow layer over many positions.
 template <class E>
 bool prefers_split_k(const FusedGemm<SumOf<E>>& p) {
@@ -160,7 +167,7 @@ bool prefers_split_k(const FusedGemm<SumOf<E>>& p) {
          elements_in<E>(p.k) >= kSplitKParts * kDepth<E>;
 }
 
-/// op(A)[:, begin:end] · op(B)[begin:end, :] to a contiguous c.
+/// The product op(A)[:, begin:end] · op(B)[begin:end, :], written to the contiguous matrix c.
 template <class T>
 FusedGemm<T> part_of_k(const FusedGemm<T>& p, int64_t begin, int64_t end, T* c) {
   const auto from = [&](const GemmOperand& operand, bool along) {
@@ -182,7 +189,7 @@ FusedGemm<T> part_of_k(const FusedGemm<T>& p, int64_t begin, int64_t end, T* c) 
   return part;
 }
 
-/// Split-k: each task multiplies one part of k, in chunks whose panels stay in the L2 cache. Tasks synchronise only
+/// Split-k: each task multiplies one part of k, in chunks whose panels stay in the L2 cache. Tasks synchronize only
 /// before the final sum.
 template <class E>
 void run_split_k(const Threads& threads, const FusedGemm<SumOf<E>>& p) {
@@ -216,7 +223,7 @@ void run_split_k(const Threads& threads, const FusedGemm<SumOf<E>>& p) {
   });
 }
 
-/// k = 0: C = beta · C.
+/// The product for k = 0: C = beta · C.
 template <class T>
 void run_scale(const Threads& threads, const FusedGemm<T>& p) {
   threads.ranges(p.m, kBlockRows, [&](int64_t begin, int64_t end) {
@@ -253,8 +260,8 @@ void run_product(const Threads& threads, const FusedGemm<SumOf<E>>& p) {
   }
 }
 
-/// Stores finished blocks in a type narrower than the computing one. If k takes several chunks, only a stripe of rows
-/// of C is held at a time.
+/// Runs the product and stores finished blocks in S, a type narrower than the computing type. If k takes several
+/// chunks, only a stripe of rows of C is held in the computing type at a time.
 template <class E, class S>
 void run_narrow(const Threads& threads, FusedGemm<float> p, S* out, int64_t ld_out) {
   if (p.n <= 0) return;
@@ -278,7 +285,7 @@ void run_narrow(const Threads& threads, FusedGemm<float> p, S* out, int64_t ld_o
     p.c = one_chunk ? nullptr : gemm_scratch<float>(GemmScratch::stripe, p.m * p.n);
     p.ldc = p.n;
     p.finish = narrow;
-    if (step < rows) {  // bit-identical to the whole product
+    if (step < rows) {  // the stripes are bit-identical to the whole product
       run_blocked<E>(threads, p, kChunkDepth);
     } else {
       run_product<E>(threads, p);
@@ -286,7 +293,7 @@ void run_narrow(const Threads& threads, FusedGemm<float> p, S* out, int64_t ld_o
   }
 }
 
-/// Calls body(TypeTag<E>) with the elements in which the product is computed.
+/// Calls body(TypeTag<E>) with the element type of the panels in which the product is computed.
 template <class F>
 void with_elements([[maybe_unused]] const FusedGemm<float>& p, const F& body) {
 #if HWY_TARGET <= HWY_AVX3

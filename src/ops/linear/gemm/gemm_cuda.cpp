@@ -1,6 +1,6 @@
-// Products by cuBLASLt, which is column-major: it computes Cᵀ = op(B)ᵀ · op(A)ᵀ, so our rows are its columns. The first
-// algorithm its heuristics return for a shape is cached, so a repeated call costs a lookup. Before CUDA graph capture,
-// the first few candidates are timed and the fastest is kept.
+// Products by cuBLASLt. cuBLASLt is column-major, so it computes Cᵀ = op(B)ᵀ · op(A)ᵀ, where our rows are its columns.
+// The first algorithm that its heuristics return for a shape is cached, so a repeated call costs a lookup. Before CUDA
+// graph capture, the first few candidates are timed and the fastest is kept.
 
 #include "lamina/ops/linear/gemm/gemm_cuda.h"
 
@@ -36,10 +36,10 @@ cudaDataType_t type_of(DType dtype) {
   throw Error(str("product: ", dtype, " on a CUDA device; expected f32, bf16 or f16; use the CPU for f64"));
 }
 
-/// Everything a plan depends on.
+/// Everything that the choice of an algorithm depends on.
 using Key = std::array<int64_t, 20>;
 
-/// Largest power of two up to 256 that divides the address, as an alignment hint.
+/// Largest power of two up to 256 that divides the address. cuBLASLt takes it as an alignment hint.
 int64_t alignment(const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer) | 256;
   return static_cast<int64_t>(address & (~address + 1));
@@ -106,8 +106,8 @@ class Plan {
   bool available = false;
   bool autotuned = false;
 
-  /// Times the first few candidate algorithms on the product's own operands and keeps the fastest; results go to a
-  /// temporary buffer. Keeps the current choice if that cannot be allocated.
+  /// Times the first few candidate algorithms on the product's own operands and keeps the fastest. Results go to a
+  /// temporary buffer; if that cannot be allocated, the current choice is kept.
   void autotune(cublasLtHandle_t handle, const Product& p, void* workspace, cudaStream_t stream) {
     autotuned = true;
     const int64_t elements = (p.batch - 1) * p.stride_c + p.m * p.ldc;
@@ -116,13 +116,13 @@ class Plan {
       cudaGetLastError();
       return;
     }
-    const std::shared_ptr<void> apart(memory, [](void* block) { cudaFree(block); });
+    const std::shared_ptr<void> buffer(memory, [](void* block) { cudaFree(block); });
     const lamina::cuda::StreamTimer timer(stream);
     double best = 0;
     for (const cublasLtMatmulHeuristicResult_t& proposal : proposals(handle, p, kProposals)) {
       const auto run = [&] {
         return cublaslt().Matmul(handle, operation, &p.alpha, p.b, first_matrix, p.a, second_matrix, &p.beta,
-                                 apart.get(), result, apart.get(), result, &proposal.algo, workspace, kWorkspace,
+                                 buffer.get(), result, buffer.get(), result, &proposal.algo, workspace, kWorkspace,
                                  stream);
       };
       if (run() != CUBLAS_STATUS_SUCCESS) continue;
@@ -138,8 +138,8 @@ class Plan {
   static constexpr int kProposals = 8;
   static constexpr int kTrials = 4;
   static constexpr int kRecordedCalls = 8;
-  static constexpr double kShort = 2e-4;  ///< seconds; below this, launch overhead matters
-  static constexpr double kWorth = 0.98;  ///< a later candidate must be at least 2 % faster
+  static constexpr double kShort = 2e-4;  ///< seconds; for shorter kernels launch overhead matters
+  static constexpr double kWorth = 0.98;  ///< factor on the time: another candidate must be at least 2 % faster
 
   void set_epilogue(const Product& p) {
     if (p.gelu_tanh_of != nullptr) {
@@ -159,7 +159,7 @@ class Plan {
     }
     if (p.pre_activation != nullptr) set_second_matrix(p, p.pre_activation);
   }
-  /// An auxiliary matrix that the epilogue reads or writes.
+  /// Sets an auxiliary matrix that the epilogue reads or writes.
   void set_second_matrix(const Product& p, const void* matrix) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(p.c_type));
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ldc);
@@ -180,7 +180,7 @@ class Plan {
           "a batch");
   }
 
-  /// Candidate algorithms of the library's heuristics, best first; empty if it has no kernel.
+  /// Candidate algorithms from the library's heuristics, best first. Empty if the library has no kernel.
   std::vector<cublasLtMatmulHeuristicResult_t> proposals(cublasLtHandle_t handle, const Product& p, int most) const {
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublaslt().MatmulPreferenceCreate(&preference), "a preference");
@@ -188,7 +188,7 @@ class Plan {
       check(cublaslt().MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), "a preference");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspace});
-    // Split-k partial sums are reduced in f32, never in the result's type.
+    // Partial sums of split-k are reduced in f32, never in the result's type.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(alignment(p.b)));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(alignment(p.a)));
@@ -204,7 +204,7 @@ class Plan {
   }
 };
 
-/// A second CUDA stream of a graph capture, with a workspace for its products.
+/// A second CUDA stream for parallel branches of a graph capture, with a workspace for its products.
 class CaptureBranch {
  public:
   explicit CaptureBranch(int /*index*/) {
@@ -224,7 +224,7 @@ class CaptureBranch {
   cudaStream_t stream() const { return stream_; }
   void* workspace() const { return workspace_; }
 
-  /// Forks from `trunk` at its current point.
+  /// Forks this stream from `trunk` at its current point.
   void leave(cudaStream_t trunk) const {
     LAMINA_CUDA(cudaEventRecord(begin_, trunk), "product");
     LAMINA_CUDA(cudaStreamWaitEvent(stream_, begin_, 0), "product");
@@ -242,14 +242,15 @@ class CaptureBranch {
   void* workspace_ = nullptr;
 };
 
-/// Whether the process is exiting. A device in a static variable is destroyed after cublasLt has freed its own tables;
-/// its handle is then left to the OS. The atexit handler is registered after the first handle, so it runs before that.
+/// True while the process is exiting. A device in a static variable may be destroyed after cublasLt has freed its own
+/// tables; its handle is then left to the OS. The atexit handler is registered after the first handle was created, so
+/// it runs before that.
 std::atomic<bool>& is_ending() {
   static std::atomic<bool> ending{false};
   return ending;
 }
 
-/// Handle, workspace and plans of a device.
+/// The handle, the workspace and the plans of a device.
 class Products {
  public:
   explicit Products(int /*index*/) {
@@ -266,7 +267,7 @@ class Products {
   }
 
   bool run(const Device& device, const Product& p) { return run(device, p, stream_of(device), workspace_); }
-  /// Returns false if there is no kernel for it.
+  /// Runs a product; returns false if the library has no kernel for it.
   bool run(const Device& device, const Product& p, cudaStream_t stream, void* workspace) {
     const std::lock_guard lock(mutex_);
     std::unique_ptr<Plan>& plan = plans_[key_of(p)];

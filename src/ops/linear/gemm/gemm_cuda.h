@@ -6,11 +6,12 @@
 
 namespace lamina::ops::cuda {
 
-/// C = alpha · op(A) · op(B) + beta · C (+ bias on each row), row-major; op is the identity or the transpose. `batch`
-/// matrices are stride_* elements apart.
-///   op(A) [m, k]   op(B) [k, n]   C [m, n]; ld* is the leading dimension (row stride) as stored.
-/// A and B have one type (f32, bf16, f16), C has the same or f32. Accumulates in f32; f32 products do not use TF32.
-/// beta = 0 never reads C.
+/// A GEMM on a GPU: C = alpha · op(A) · op(B) + beta · C (+ bias on each row). Matrices are row-major; op is the
+/// identity or the transpose. There are `batch` products, whose matrices are stride_a, stride_b, stride_c elements
+/// apart.
+///   op(A) [m, k]   op(B) [k, n]   C [m, n]. lda, ldb, ldc: leading dimension, the row stride as stored
+/// A and B have the same type (f32, bf16 or f16); C has this type or f32. Accumulates in f32; f32 products do not use
+/// TF32. With beta = 0, C is not read.
 struct Product {
   bool transpose_a = false;
   bool transpose_b = false;
@@ -31,24 +32,25 @@ struct Product {
   void* c = nullptr;
   int64_t ldc = 0;
   int64_t stride_c = 0;
-  /// [n] of c_type, added to every row before any activation, or null.
+  /// [n] of c_type, added to every row before any activation; or null.
   const void* bias = nullptr;
-  /// Applies gelu_tanh after the bias and stores its argument in `pre_activation` ([m, n], c_type, ldc); bf16 and f16
-  /// only.
+  /// Applies gelu_tanh after the bias and, if `pre_activation` ([m, n], c_type, row stride ldc) is set, stores its
+  /// argument there. bf16 and f16 only.
   bool gelu_tanh = false;
   void* pre_activation = nullptr;
-  /// [m, n] of c_type, ldc: multiplies the result by gelu_tanh' of it, in f32; null for none. bf16 and f16 only, not
-  /// together with a bias or gelu_tanh.
+  /// [m, n] of c_type, row stride ldc: the result is multiplied by gelu_tanh' of it, in f32; or null. bf16 and f16
+  /// only, not together with a bias or gelu_tanh.
   const void* gelu_tanh_of = nullptr;
 };
 
+/// Runs a product by cuBLASLt.
 void product(const Device& device, const Product& args);
 
-/// Runs the product and `work`, which must be independent of each other. During CUDA graph capture they are captured as
-/// parallel branches, so one fills the SMs that the other leaves idle; later work waits for both.
+/// Runs the product and `work`, which must be independent of each other. During CUDA graph capture they become parallel
+/// branches, so that one can use the SMs that the other leaves idle. Later work waits for both.
 void product_overlapped(const Device& device, const Product& args, const std::function<void()>& work);
 
-/// A product with gelu_tanh_of; returns false and does nothing if the library has no kernel for it.
+/// Runs a product with gelu_tanh_of. Returns false, without doing anything, if the library has no kernel for it.
 bool try_product(const Device& device, const Product& args);
 
 }  // namespace lamina::ops::cuda

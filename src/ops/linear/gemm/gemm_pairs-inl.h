@@ -1,5 +1,6 @@
-// Panels of bf16 pairs, packed from bf16 or from f32 rounded to nearest even. Along k a pair is two neighbours of a
-// row; across k it joins two rows. An odd last number is paired with zero.
+// Packs panels of bf16 pairs from bf16, or from f32 rounded to nearest even. If the operand is stored along k, a pair
+// is two neighbours in a row; if it is stored across k, a pair joins elements of two rows. An odd last number is paired
+// with zero.
 #if defined(LAMINA_OPS_LINEAR_GEMM_PAIRS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_LINEAR_GEMM_PAIRS_INL_H_
 #undef LAMINA_OPS_LINEAR_GEMM_PAIRS_INL_H_
@@ -18,7 +19,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 /// Bits of f32 values rounded to bf16, in the upper half of each lane; the lower half is arbitrary. A NaN stays a NaN.
 template <class D, class DU = hn::RebindToUnsigned<D>>
@@ -37,7 +38,7 @@ HWY_INLINE hn::Vec<DU> bf16_bits(D /*d*/, const bf16* from) {
   return hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(half, reinterpret_cast<const uint16_t*>(from))));
 }
 
-/// A vector of pairs of neighbours.
+/// Loads a vector of pairs of neighbours.
 template <class D>
 HWY_INLINE hn::Vec<D> load_pairs(D d, const bf16* from) {
   const hn::Repartition<uint16_t, D> half;
@@ -62,7 +63,7 @@ HWY_INLINE uint32_t bits_of(S value) {
   return bits;
 }
 
-/// to[l·width + i] = pair l of row i, for as many rows as d has lanes, transposed in squares.
+/// to[l·width + i] = pair l of row i, for as many rows i as d has lanes. Transposes squares in registers.
 template <class D, class S>
 void transpose_pairs(D d, const S* from, int64_t ld, int64_t numbers, Bf16Pair* to, int64_t width) {
   constexpr int kSide = static_cast<int>(hn::MaxLanes(d));
@@ -85,7 +86,7 @@ void transpose_pairs(D d, const S* from, int64_t ld, int64_t numbers, Bf16Pair* 
   }
 }
 
-/// Transposes the leading rows in squares of up to kSide; returns the number of rows done.
+/// Transposes the first rows in squares of up to kSide; returns the number of rows done.
 template <int kSide, class S>
 int64_t transpose_pair_squares(const S* from, int64_t ld, int64_t count, int64_t numbers, Bf16Pair* to, int64_t width) {
   const hn::CappedTag<float, kSide> d;
@@ -98,7 +99,8 @@ int64_t transpose_pair_squares(const S* from, int64_t ld, int64_t count, int64_t
   return i;
 }
 
-/// Packs a panel from K-major rows: number (i, l) at from[i·ld + l]; `count` of `width` rows are given.
+/// Packs a panel from K-major rows, where number (i, l) is at from[i·ld + l]. `count` of the panel's `width` rows
+/// exist.
 template <class S>
 void pack_pairs_k_major(const S* from, int64_t ld, int64_t count, int64_t numbers, Bf16Pair* to, int64_t width) {
   const int64_t pairs = (numbers + 1) / 2;
@@ -114,7 +116,7 @@ void pack_pairs_k_major(const S* from, int64_t ld, int64_t count, int64_t number
   }
 }
 
-/// Packs a panel from rows stored across k: number (i, l) at from[l·ld + i].
+/// Packs a panel from rows stored across k, where number (i, l) is at from[l·ld + i].
 template <class D, class S>
 void pack_pairs_mn_major(D d, const S* from, int64_t ld, int64_t count, int64_t numbers, Bf16Pair* to, int64_t width) {
   const hn::RebindToUnsigned<D> du;

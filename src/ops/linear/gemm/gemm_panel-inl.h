@@ -1,6 +1,7 @@
-// Panels (the operands in the order in which the microkernel reads them) and the microkernel.
-// A panel holds `width` rows of op(A), or columns of op(B), as [k][width], converted to the computing type and
-// zero-padded to its width.
+// The microkernel of the GEMM, and the panels that it reads.
+//
+// A panel holds `width` rows of op(A), or columns of op(B), as [k][width], which is the order in which the microkernel
+// reads them. It is converted to the computing type and padded with zeros to its width.
 #if defined(LAMINA_OPS_LINEAR_GEMM_PANEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_LINEAR_GEMM_PANEL_INL_H_
 #undef LAMINA_OPS_LINEAR_GEMM_PANEL_INL_H_
@@ -19,10 +20,10 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-// Rows and vectors of one tile of C: the accumulators use nearly all registers, in the shape with the fewest loads per
-// FMA.
+// Size of one tile of C, in rows and vectors. The accumulators use nearly all registers, in the shape that needs the
+// fewest loads per FMA.
 #if HWY_TARGET <= HWY_AVX3
 inline constexpr int kTileRows = 8;
 inline constexpr int kTileVectors = 3;
@@ -34,7 +35,8 @@ inline constexpr int kTileRows = 4;
 inline constexpr int kTileVectors = 2;
 #endif
 
-/// Elements of panels are numbers, or pairs of bf16 (gemm_pairs-inl.h), also for tile instructions (gemm_tiled-inl.h).
+/// Elements of panels are numbers, or pairs of bf16 (gemm_pairs-inl.h); TiledPair is a pair for tile instructions
+/// (gemm_tiled-inl.h).
 template <class E>
 inline constexpr bool kIsTiled = std::is_same_v<E, TiledPair>;
 template <class E>
@@ -51,14 +53,14 @@ template <class E>
 inline constexpr int64_t kTileColumns = kVectorsOf<E>* kLanes<E>;
 template <class E>
 inline constexpr int64_t kRowsOf = kIsTiled<E> ? 2 * kTileSide : kTileRows;
-/// Row panels at the edge are a multiple of this.
+/// Row panels at the edge of C have a multiple of this many rows.
 template <class E>
 inline constexpr int64_t kRowStep = kIsTiled<E> ? kTileSide : 4;
-/// Depths are a multiple of this.
+/// Depths of panels are a multiple of this.
 template <class E>
 inline constexpr int64_t kDepthStep = kIsTiled<E> ? kTileSide : 1;
 
-/// to[l·width + i] = from[i·ld + l] for as many i as d has lanes and l in [0, k), transposed in squares.
+/// to[l·width + i] = from[i·ld + l] for l in [0, k) and as many rows i as d has lanes. Transposes squares in registers.
 template <class D, class S>
 void transpose_rows(D d, const S* from, int64_t ld, int64_t k, float* to, int64_t width) {
   constexpr int kSide = static_cast<int>(hn::MaxLanes(d));
@@ -78,7 +80,7 @@ void transpose_rows(D d, const S* from, int64_t ld, int64_t k, float* to, int64_
   }
 }
 
-/// Transposes the leading rows in squares of up to kSide; returns the number of rows done.
+/// Transposes the first rows in squares of up to kSide; returns the number of rows done.
 template <int kSide, class S>
 int64_t transpose_squares(const S* from, int64_t ld, int64_t count, int64_t k, float* to, int64_t width) {
   const hn::CappedTag<float, kSide> d;
@@ -91,7 +93,8 @@ int64_t transpose_squares(const S* from, int64_t ld, int64_t count, int64_t k, f
   return i;
 }
 
-/// Packs a panel from K-major rows: element (i, l) at from[i·ld + l]; `count` of `width` rows are given.
+/// Packs a panel from K-major rows, where element (i, l) is at from[i·ld + l]. `count` of the panel's `width` rows
+/// exist.
 template <class T, class S>
 void pack_k_major(const S* from, int64_t ld, int64_t count, int64_t k, T* to, int64_t width) {
   int64_t i = 0;
@@ -105,7 +108,7 @@ void pack_k_major(const S* from, int64_t ld, int64_t count, int64_t k, T* to, in
   }
 }
 
-/// Packs a panel from rows stored across k: element (i, l) at from[l·ld + i].
+/// Packs a panel from rows stored across k, where element (i, l) is at from[l·ld + i].
 template <class D, class T, class S>
 void pack_mn_major(D d, const S* from, int64_t ld, int64_t count, int64_t k, T* to, int64_t width) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -124,9 +127,9 @@ void pack_mn_major(D d, const S* from, int64_t ld, int64_t count, int64_t k, T* 
   }
 }
 
-inline constexpr int kUnroll = 4;  // over k: address arithmetic competes with the FMAs
+inline constexpr int kUnroll = 4;  // steps of k per iteration, because address arithmetic competes with the FMAs
 
-/// sum += (column u of the panel of A) · (row u of the panel of B).
+/// sum += the outer product of step u: column u of the panel of A times row u of the panel of B.
 template <int kRows, int kVectors, bool kDirect, class D, class T>
 HWY_INLINE void add_outer_product(D d, const T* HWY_RESTRICT a, int64_t lda, const T* HWY_RESTRICT b, int u,
                                   hn::Vec<D> (&sum)[kRows][kVectors]) {
@@ -141,8 +144,8 @@ HWY_INLINE void add_outer_product(D d, const T* HWY_RESTRICT a, int64_t lda, con
   }
 }
 
-/// C tile = alpha · panel of A · panel of B + beta · C tile. With kDirect, A is not packed: element (i, l) is at
-/// a[i·lda + l]. Prefetches memory from `ahead` on, which a later tile reads, into the L2 cache. The sum over k runs in
+/// C tile = alpha · panel of A · panel of B + beta · C tile. If kDirect, A is not packed: element (i, l) is at a[i·lda
+/// + l]. Prefetches into the L2 cache the memory from `ahead` on, which a later tile reads. The sum over k runs in
 /// order, so an element of C does not depend on its tile.
 template <int kRows, int kVectors, bool kDirect, class T>
 HWY_NOINLINE void multiply_tile(int64_t k, const T* HWY_RESTRICT a, int64_t lda, const T* HWY_RESTRICT b, T alpha,
@@ -190,7 +193,7 @@ HWY_NOINLINE void multiply_tile(int64_t k, const T* HWY_RESTRICT a, int64_t lda,
 template <class E>
 using TileFn = void (*)(int64_t, const E*, int64_t, const E*, SumOf<E>, SumOf<E>, SumOf<E>*, int64_t, const E*);
 
-/// The kernel for a tile of `rows` (a multiple of kRowStep) by `vectors`; not for TiledPair.
+/// The microkernel for a tile of `rows` (a multiple of kRowStep) by `vectors`. Not for TiledPair.
 template <class E, int kRows = kTileRows, int kVectors = kTileVectors>
 TileFn<E> tile_kernel(int64_t rows, int64_t vectors, bool direct) {
   if constexpr (kIsPair<E>) {
@@ -209,7 +212,7 @@ TileFn<E> tile_kernel(int64_t rows, int64_t vectors, bool direct) {
   }
 }
 
-/// C (+)= a tile that is clipped at the edge of C.
+/// Merges a tile that extends beyond the edge of C: c = alpha · tile + beta · c for the rows and columns inside.
 template <class T>
 void merge_tile(const T* tile, int64_t ld, int64_t rows, int64_t columns, T alpha, T beta, T* c, int64_t ldc) {
   const hn::ScalableTag<T> d;

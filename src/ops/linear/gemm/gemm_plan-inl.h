@@ -1,4 +1,4 @@
-// Splits a product into chunks, blocks and tasks, and packs its operands accordingly.
+// Divides a product into chunks, blocks and tasks, and packs its operands accordingly.
 #if defined(LAMINA_OPS_LINEAR_GEMM_PLAN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_LINEAR_GEMM_PLAN_INL_H_
 #undef LAMINA_OPS_LINEAR_GEMM_PLAN_INL_H_
@@ -18,48 +18,50 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-inline constexpr int64_t kChunkDepth = 1152;     // of k packed at once
-inline constexpr int64_t kPackTaskDepth = 192;   // of k per task when packing across k, and if tasks are few
-inline constexpr int64_t kMinPackDepth = 48;     // whole steps of kPackDepth
-inline constexpr int64_t kChunkBytes = 6 << 20;  // of packed B
+inline constexpr int64_t kChunkDepth = 1152;  // depth of k that is packed at once
+// Depth per packing task if the operand is stored across k, or if there are few tasks.
+inline constexpr int64_t kPackTaskDepth = 192;
+inline constexpr int64_t kMinPackDepth = 48;     // a multiple of kPackDepth
+inline constexpr int64_t kChunkBytes = 6 << 20;  // bytes of packed B
 inline constexpr int64_t kBlockRows = kGemmBlockRows;
-inline constexpr int64_t kBlockColumns = 480;    // of C, kept in the L2 cache while k advances
-inline constexpr int64_t kStripeRows = 1536;     // of a narrow C, held in the computing type
-inline constexpr int64_t kTaskBlocks = 8;        // most blocks of kBlockRows per task, processed in order
-inline constexpr int64_t kMinTasks = 16;         // enough for load balance on few threads
-inline constexpr int64_t kTasksPerThread = 4;    // a thread on a busy core then delays the others by a quarter
-inline constexpr int64_t kMinTaskColumns = 96;   // fewer would read A too often
-inline constexpr int64_t kDirectColumns = 160;   // up to here packing A costs more than it saves
-inline constexpr int64_t kSplitKParts = 16;      // parts of a long k, one task each
-inline constexpr int64_t kDeepSums = 1 << 16;    // most elements of C for split-k
-inline constexpr int64_t kSerialWork = 1 << 15;  // too few multiplications to wake the threads
+inline constexpr int64_t kBlockColumns = 480;  // columns of C that stay in the L2 cache while k advances
+inline constexpr int64_t kStripeRows = 1536;   // rows of C that are held in the computing type if C is narrower
+inline constexpr int64_t kTaskBlocks = 8;      // maximum number of row blocks per task, processed in order
+inline constexpr int64_t kMinTasks = 16;       // enough tasks to balance few threads
+// A thread on a busy core then delays the others by a quarter of its work.
+inline constexpr int64_t kTasksPerThread = 4;
+inline constexpr int64_t kMinTaskColumns = 96;   // with fewer columns, A would be read too often
+inline constexpr int64_t kDirectColumns = 160;   // up to this many columns, packing A costs more than it saves
+inline constexpr int64_t kSplitKParts = 16;      // number of parts of a long k, one task each
+inline constexpr int64_t kDeepSums = 1 << 16;    // maximum number of elements of C for split-k
+inline constexpr int64_t kSerialWork = 1 << 15;  // multiplications; with fewer, waking the threads costs more
 
-/// Elements of k in one pass over a block of C. For tiles, one panel of B and one of A fit into the L1 cache.
+/// Elements of k in one pass over a block of C. For tiles, one panel of B and one of A then fit into the L1 cache.
 template <class E>
 inline constexpr int64_t kDepth = kIsTiled<E> ? 192 : 384;
-/// Elements of k packed in one step.
+/// Elements of k that are packed in one step.
 template <class E>
 inline constexpr int64_t kPackDepth = kIsTiled<E> ? kTileSide : 8;
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
-/// One product as the tiles see it: rows from A, columns from B. E is an element of packed panels: a number, or a pair
-/// of bf16 adjacent along k. Depths and positions along k count elements.
+/// How one product is divided into tiles: rows from A, columns from B. E is an element of packed panels, a number or a
+/// pair of bf16 adjacent along k. Depths and positions along k count elements.
 template <class E>
 struct Plan {
   const FusedGemm<SumOf<E>>* product;
   int64_t k;
-  bool direct;  // A is read in place
+  bool direct;  // A is read in place, not packed
   int64_t chunk_depth, chunk_columns, task_columns;
   int64_t task_rows;
   TileUnit unit = TileUnit::amx;
 };
 
-/// Rows that alias in the L1 cache when about a dozen are read side by side.
+/// True if rows this far apart map to the same sets of the L1 cache when about a dozen are read in parallel.
 inline bool rows_alias(int64_t row_bytes) { return row_bytes % 2048 == 0; }
 
-/// Whether rows of A hold whole elements in the order in which a tile reads them.
+/// True if the rows of A, as stored, hold whole elements in the order in which a tile reads them.
 template <class E>
 bool holds_elements(const GemmOperand& a, int64_t k) {
   if constexpr (kIsPair<E>) {
@@ -69,14 +71,15 @@ bool holds_elements(const GemmOperand& a, int64_t k) {
   }
 }
 
-/// Elements in `k` numbers, padded to whole steps.
+/// Number of elements in `k` numbers, padded to whole steps.
 template <class E>
 int64_t elements_in(int64_t k) {
   return round_up(kIsPair<E> ? ceil_div(k, 2) : k, kDepthStep<E>);
 }
 
-/// Parts into which tasks cut the columns of C, so that all threads are busy: kTasksPerThread rounds and a nearly full
-/// last one. An element of C is summed by one task in any case, so its bits do not depend on the number of threads.
+/// Number of parts into which the columns of C are divided for the tasks: kTasksPerThread rounds of tasks with a nearly
+/// full last round keep all threads busy. An element of C is always summed by one task, so results do not depend on the
+/// number of threads.
 inline int64_t column_parts(int64_t row_blocks, int64_t columns, int64_t threads) {
   const int64_t fewest = std::max<int64_t>(1, kMinTasks / row_blocks);
   const bool few = columns / kMinTaskColumns * row_blocks < 2 * threads;
@@ -107,7 +110,7 @@ Plan<E> make_plan(const FusedGemm<SumOf<E>>& p, int64_t chunk_depth, int64_t thr
 }
 
 /// Packs `count` rows of op(A), or columns of op(B), from `first` on, over k in [begin, begin + depth), as one panel.
-/// `k` is the number of numbers along k, to which pairs are padded.
+/// `k` counts numbers; if elements are pairs, it is padded.
 template <class E, bool kColumns>
 void pack(const GemmOperand& from, int64_t k, int64_t first, int64_t count, int64_t begin, int64_t depth, E* to,
           int64_t width) {
@@ -155,8 +158,8 @@ void pack(const GemmOperand& from, int64_t k, int64_t first, int64_t count, int6
   }
 }
 
-/// Columns of the panel of B that starts at `column`: whole tiles. A remainder of one vector is avoided by making the
-/// last two panels equally wide.
+/// Number of columns in the panel of B that starts at `column`, in whole tiles. A last panel of only one vector is
+/// avoided by making the last two panels equally wide.
 template <class E>
 int64_t panel_columns(int64_t column, int64_t end) {
   const int64_t left = end - column;
@@ -176,20 +179,20 @@ struct Chunk {
   E* packed_rows;
 };
 
-/// A split between tasks at `column`, moved to the end if a panel would be left with a single vector.
+/// A boundary between tasks at `column`, moved to the end of the chunk if only a single vector would remain.
 template <class E>
 int64_t cut_columns(const Chunk<E>& chunk, int64_t column) {
-  const bool crumb = column > chunk.column && chunk.column_end - column <= kLanes<E>;
-  return crumb ? chunk.column_end : std::min(column, chunk.column_end);
+  const bool too_narrow = column > chunk.column && chunk.column_end - column <= kLanes<E>;
+  return too_narrow ? chunk.column_end : std::min(column, chunk.column_end);
 }
 
-/// Part of k within a chunk.
+/// A part of k within a chunk.
 struct Depths {
   int64_t begin, end;
 };
 
-/// Packs columns [begin, end) of a chunk into panels. If B is stored across k, a few rows at a time, so that whole rows
-/// are read sequentially.
+/// Packs columns [begin, end) of a chunk into panels. If B is stored across k, packs a few rows at a time, so that
+/// whole rows are read sequentially.
 template <class E>
 void pack_columns(const Plan<E>& plan, const Chunk<E>& chunk, int64_t begin, int64_t end, Depths part, E* to) {
   const int64_t step = plan.product->b.transpose ? chunk.depth : kPackDepth<E>;

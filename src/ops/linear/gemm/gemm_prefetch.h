@@ -4,7 +4,7 @@
 
 namespace lamina::ops {
 
-/// Elements in a cache line.
+/// Number of elements in a cache line.
 template <class T>
 inline constexpr int64_t kCacheLine = 64 / static_cast<int64_t>(sizeof(T));
 

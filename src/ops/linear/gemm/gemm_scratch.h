@@ -9,11 +9,12 @@
 
 namespace lamina::ops {
 
-/// Buffers of a product: packed panels; a block of C if it is not stored as a whole; partial sums for split-k.
+/// Buffers that a product needs: packed panels, a block of C if C is not stored as a whole, and partial sums for
+/// split-k.
 enum class GemmScratch : uint8_t { rows, shared_rows, columns, block, stripe, parts, count };
 
-/// Thread-local memory, aligned for vectors and kept between calls: allocating fresh pages for every product would cost
-/// as much as a small product. Valid until the thread requests the same slot again.
+/// Thread-local memory for `elements` of T, aligned for vectors. It is kept between calls, because allocating fresh
+/// pages for every product would cost as much as a small product. Valid until the thread requests the same slot again.
 template <class T>
 T* gemm_scratch(GemmScratch slot, int64_t elements) {
   struct Buffer {

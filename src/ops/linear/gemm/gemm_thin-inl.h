@@ -1,4 +1,4 @@
-// Products with few rows: bound by reading B, which is read only once.
+// Products with few rows of A. They are limited by reading B, so B is read only once.
 #if defined(LAMINA_OPS_LINEAR_GEMM_THIN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_LINEAR_GEMM_THIN_INL_H_
 #undef LAMINA_OPS_LINEAR_GEMM_THIN_INL_H_
@@ -17,26 +17,27 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// Most rows if B is stored across k, and if it is K-major. If K-major, a few columns stay in the L1 cache while
-/// all rows, four at a time, are multiplied with them.
+/// Maximum number of rows if B is stored across k (kThinRows) and if it is K-major (kThinRowsAlong). In the second case
+/// a few columns stay in the L1 cache while all rows, four at a time, are multiplied with them.
 inline constexpr int64_t kThinRows = 4;
 inline constexpr int64_t kThinRowsAlong = 16;
 
-inline constexpr int64_t kDotRowBytes = 24576;  // of the rows, per section of k: they stay in the L1 cache
-inline constexpr int64_t kDotRange = 96;        // columns that reuse them from L1
+inline constexpr int64_t kDotRowBytes = 24576;  // bytes of the rows per section of k, so that they stay in the L1 cache
+inline constexpr int64_t kDotRange = 96;        // columns for which a section of the rows is reused from L1
 inline constexpr int64_t kNearBytes = 1024;     // prefetch distance if columns are read only once
-inline constexpr int kOneRowColumns = HWY_TARGET <= HWY_AVX3 ? 8 : 4;  // for one row, limited by registers
+// Columns at a time for one row, limited by registers.
+inline constexpr int kOneRowColumns = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
 
-/// The next columns; each pass over the current ones prefetches kFetch of them. Hardware prefetchers stop at page
-/// boundaries; all passes over the same columns together prefetch every next one.
+/// The next columns to prefetch. Each pass over the current columns prefetches kFetch of them, so that all passes
+/// together prefetch every next column. Hardware prefetchers stop at page boundaries.
 template <int kFetch, class S>
 struct PrefetchColumns {
   const S* columns[kFetch];
 };
 
-/// Sum of all 128-bit blocks.
+/// Sum of the 128-bit blocks of a vector, lane by lane.
 template <class D>
 HWY_INLINE auto sum_of_blocks(D /*d*/, hn::Vec<D> value) {
   if constexpr (hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) <= 16) {
@@ -61,7 +62,7 @@ HWY_INLINE void add_sums_of_lanes(D d, const hn::Vec<D>* values, hn::TFromD<D>* 
   }
 }
 
-/// sums[j·ld + i] += x_i · w_j for kRows vectors x_i, ldx apart, and kColumns vectors w_j, ldw apart.
+/// sums[j·ld + i] += x_i · w_j for kRows vectors x_i with stride ldx, and kColumns vectors w_j with stride ldw.
 template <int kRows, int kColumns, int kFetch, class T, class S>
 void dot_rows(const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* sums, int64_t ld,
               const PrefetchColumns<kFetch, S>& ahead) {
@@ -107,14 +108,14 @@ void dot_rows(const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* su
   }
 }
 
-/// dot_rows() of bf16 operands, with bf16 dot instructions.
+/// dot_rows() for bf16 operands, with bf16 dot instructions.
 template <int kRows, int kColumns, int kFetch>
 void dot_rows(const bf16* x, int64_t ldx, const bf16* w, int64_t ldw, int64_t k, float* sums, int64_t ld,
               const PrefetchColumns<kFetch, bf16>& ahead) {
   bf16_dots(kRows, kColumns, kFetch)(x, ldx, w, ldw, k, sums, ld, ahead.columns);
 }
 
-/// Rows [i, i + count), with count at most kRows, against kColumns columns.
+/// dot_rows() for `count` rows, at most kRows.
 template <int kRows, int kColumns, int kFetch, class X, class T, class S>
 void dot_some_rows(int64_t count, const X* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* sums, int64_t ld,
                    const PrefetchColumns<kFetch, S>& ahead) {
@@ -122,13 +123,13 @@ void dot_some_rows(int64_t count, const X* x, int64_t ldx, const S* w, int64_t l
   if constexpr (kRows > 1) dot_some_rows<kRows - 1, kColumns>(count, x, ldx, w, ldw, k, sums, ld, ahead);
 }
 
-/// Section length of k such that all rows of it, of type X, stay in the L1 cache.
+/// Length of a section of k, such that a section of all rows, of type X, stays in the L1 cache.
 template <class X, class T>
 int64_t section_depth(const FusedGemm<T>& p) {
   return std::max<int64_t>(kDotRowBytes / static_cast<int64_t>(sizeof(X)) / p.m / 64 * 64, 64);
 }
 
-/// Stores the rows of each section of k contiguously: far apart they would map to the same cache sets.
+/// Copies the rows so that each section of k is contiguous. Rows that are far apart would map to the same cache sets.
 template <class T, class X>
 const X* pack_stretches(const FusedGemm<T>& p, const X* x) {
   const int64_t stretch = section_depth<X>(p);
@@ -141,9 +142,9 @@ const X* pack_stretches(const FusedGemm<T>& p, const X* x) {
   return packed;
 }
 
-/// Columns [begin, end) as dot products, one section of k at a time, kColumns at once to read x less often. These are
-/// the heads of kColumns streams of consecutive columns, far enough apart for the hardware to prefetch each: a single
-/// stream reaches only two thirds of the memory bandwidth. The sums are stored column by column.
+/// Columns [begin, end) as dot products, one section of k at a time. kColumns columns are processed together to read x
+/// less often. They are far apart: each starts a run of consecutive columns, so the hardware prefetches kColumns
+/// streams. A single stream reaches only two thirds of the memory bandwidth. The sums are stored column by column.
 template <int kRows, int kColumns, int kFetch, class S, class T, class X>
 void dot_blocks(const FusedGemm<T>& p, const X* x, int64_t begin, int64_t end, T* sums) {
   const int64_t stretch = section_depth<X>(p);
@@ -174,7 +175,7 @@ void dot_blocks(const FusedGemm<T>& p, const X* x, int64_t begin, int64_t end, T
   }
 }
 
-/// Columns [begin, end) as rows of sums, end − begin apart.
+/// Columns [begin, end) as dot products, returned as rows of sums with stride end − begin.
 template <class S, class T, class X>
 T* dot_columns(const FusedGemm<T>& p, const X* x, int64_t begin, int64_t end) {
   const int64_t columns = end - begin;
@@ -183,21 +184,21 @@ T* dot_columns(const FusedGemm<T>& p, const X* x, int64_t begin, int64_t end) {
     dot_blocks<1, kOneRowColumns, kOneRowColumns, S>(p, x, begin, end, sums);
     return sums;
   }
-  T* turned = gemm_scratch<T>(GemmScratch::columns, p.m * columns);
+  T* by_column = gemm_scratch<T>(GemmScratch::columns, p.m * columns);
   if (p.m <= 4) {
-    dot_blocks<4, 6, 6, S>(p, x, begin, end, turned);
+    dot_blocks<4, 6, 6, S>(p, x, begin, end, by_column);
   } else if (p.m <= 8) {
-    dot_blocks<4, 6, 3, S>(p, x, begin, end, turned);
+    dot_blocks<4, 6, 3, S>(p, x, begin, end, by_column);
   } else {
-    dot_blocks<4, 6, 2, S>(p, x, begin, end, turned);
+    dot_blocks<4, 6, 2, S>(p, x, begin, end, by_column);
   }
   for (int64_t i = 0; i < p.m; ++i) {
-    for (int64_t j = 0; j < columns; ++j) sums[i * columns + j] = turned[j * p.m + i];
+    for (int64_t j = 0; j < columns; ++j) sums[i * columns + j] = by_column[j * p.m + i];
   }
   return sums;
 }
 
-/// y_i += Σ_l x[i·k + l] · (row l of B) over `depth` rows, four rows at a time.
+/// y_i += Σ_l x[i·k + l] · (row l of B) over `depth` rows of B, four rows at a time.
 template <class T, class S>
 void add_rows(int64_t m, const T* x, int64_t k, const S* b, int64_t ldb, int64_t depth, int64_t n, T* y) {
   const hn::ScalableTag<T> d;
@@ -231,7 +232,7 @@ void add_rows(int64_t m, const T* x, int64_t k, const S* b, int64_t ldb, int64_t
   }
 }
 
-/// Writes columns [begin, end) of C from their sums, `ld` apart, and runs the epilogue.
+/// Writes columns [begin, end) of C from their sums (row stride `ld`) and runs the epilogue.
 template <class T>
 void finish_columns(const FusedGemm<T>& p, T* sums, int64_t ld, int64_t begin, int64_t end) {
   T* c = p.c != nullptr ? p.c + begin : sums;
@@ -249,8 +250,9 @@ void finish_columns(const FusedGemm<T>& p, T* sums, int64_t ld, int64_t begin, i
   if (p.finish) p.finish(c, ldc, {0, p.m, begin, end - begin});
 }
 
-/// Columns per task for a single row. A column does not depend on others, so the split may depend on the threads: two
-/// tasks each, since every task must start its memory streams, but none so long that the others wait for it.
+/// Columns per task for a single row. Columns are independent, so the split may depend on the number of threads: two
+/// tasks per thread. Each task must start its memory streams, so tasks must not be short; the last ones must not be so
+/// long that other threads wait for them.
 inline int64_t stream_range(const Threads& threads, int64_t columns, int64_t k) {
   constexpr int64_t kFewest = 8192;
   constexpr int64_t kMost = 262144;
@@ -258,7 +260,7 @@ inline int64_t stream_range(const Threads& threads, int64_t columns, int64_t k) 
   return std::max<int64_t>(2, rows_per_range(k, elements) / kOneRowColumns) * kOneRowColumns;
 }
 
-/// op(B) is K-major: each column is a dot product.
+/// Thin product with K-major op(B): each column is a dot product.
 template <class S, class T, class X>
 void thin_k_major(const Threads& threads, const FusedGemm<T>& p, const X* x) {
   x = pack_stretches(p, x);
@@ -270,8 +272,8 @@ void thin_k_major(const Threads& threads, const FusedGemm<T>& p, const X* x) {
   });
 }
 
-/// op(B) is stored across k: reads whole rows. k is split into a number of parts that depends only on the sizes (short
-/// ones, which round less); the parts are added in order.
+/// Thin product with op(B) stored across k: reads whole rows of B. k is split into a number of parts that depends only
+/// on the sizes; the parts are added in order. Short parts round less.
 template <class T, class S>
 void thin_mn_major(const Threads& threads, const FusedGemm<T>& p, const T* x) {
   const S* b = static_cast<const S*>(p.b.data);
@@ -299,7 +301,7 @@ void thin_mn_major(const Threads& threads, const FusedGemm<T>& p, const T* x) {
   });
 }
 
-/// The rows of op(A), contiguous: in place, or converted.
+/// The rows of op(A), contiguous and in the computing type: in place if possible, else converted.
 template <class T>
 const T* thin_rows(const FusedGemm<T>& p) {
   if (!p.a.transpose && p.a.dtype == dtype_of<T>() && (p.a.ld == p.k || p.m == 1)) {
@@ -349,12 +351,12 @@ void run_thin(const Threads& threads, const FusedGemm<T>& p) {
   }
 }
 
-/// Whether run_thin_bf16 computes the product: rows of bf16 against K-major bf16.
+/// True if run_thin_bf16() supports the product: rows of bf16 times K-major bf16.
 inline bool is_thin_bf16(const FusedGemm<float>& p) {
   return p.b.transpose && !p.a.transpose && p.a.dtype == DType::bf16 && p.b.dtype == DType::bf16;
 }
 
-/// run_thin by bf16 dot products: nothing is converted.
+/// Thin product by bf16 dot products: no operand is converted.
 inline void run_thin_bf16(const Threads& threads, const FusedGemm<float>& p) {
   const bf16* x = static_cast<const bf16*>(p.a.data);
   if (p.a.ld != p.k && p.m > 1) {

@@ -1,6 +1,6 @@
-// Few rows against K-major columns (x·Wᵀ) by tile instructions. The product is computed transposed: rows of W are the
-// first operand, which tiles read in place, and the rows of x are packed once as the second. W is thus read once from
-// memory and never packed. Sums run over k as in the blocked product, so an element has the same bits in both.
+// Products of few rows with K-major columns (x·Wᵀ) by tile instructions. The transposed product is computed: rows of W
+// are the first operand, which tiles read in place, and the rows of x are packed once as the second. So W is read once
+// from memory and never packed. Sums run over k as in the blocked product, so both give bit-identical results.
 #if defined(LAMINA_OPS_LINEAR_GEMM_THIN_TILED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_LINEAR_GEMM_THIN_TILED_INL_H_
 #undef LAMINA_OPS_LINEAR_GEMM_THIN_TILED_INL_H_
@@ -22,18 +22,19 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
 #if HWY_TARGET <= HWY_AVX3
-/// Rows of x. With fewer, dot products read W at the speed of memory; with more, packing W pays.
+/// Numbers of rows of x for which this is used. With fewer, dot products read W at memory bandwidth; with more, packing
+/// W pays off.
 inline constexpr int64_t kThinTiledLeast = 4;
 inline constexpr int64_t kThinTiledMost = 96;
 
-/// Whether run_thin_tiled computes the product: rows of W hold whole tiles.
+/// True if run_thin_tiled() supports the product, i.e. rows of W hold whole tiles.
 inline bool is_thin_tiled(const FusedGemm<float>& p) {
   return p.m >= kThinTiledLeast && p.m <= kThinTiledMost &&
          holds_elements<TiledPair>({p.b.data, p.b.dtype, p.b.ld, !p.b.transpose}, p.k);
 }
 
 inline void run_thin_tiled(const Threads& threads, const FusedGemm<float>& p) {
-  constexpr int64_t kSide = 2 * kTileSide;  // rows of W, and of x, at once
+  constexpr int64_t kSide = 2 * kTileSide;  // rows of W, and rows of x, that are processed at once
   const TileUnit unit = p.kernel == ProductKernel::bf16_tile_emulated ? TileUnit::emulated : TileUnit::amx;
   const int64_t depth = p.k / 2;
   const int64_t ldb = p.b.ld / 2;

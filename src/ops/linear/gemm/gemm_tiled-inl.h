@@ -1,5 +1,5 @@
-// Panels of rows of op(A) for tile instructions (bf16_tile.h): [depth / 16][width][16 pairs]. Columns of op(B) are
-// packed as pairs (gemm_pairs-inl.h) and padded along k.
+// Packs rows of op(A) into panels for tile instructions (bf16_tile.h): [depth / 16][width][16 pairs]. Columns of op(B)
+// are packed as pairs (gemm_pairs-inl.h) and padded along k.
 #if defined(LAMINA_OPS_LINEAR_GEMM_TILED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_LINEAR_GEMM_TILED_INL_H_
 #undef LAMINA_OPS_LINEAR_GEMM_TILED_INL_H_
@@ -18,9 +18,9 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
 #if HWY_TARGET <= HWY_AVX3
-inline constexpr int64_t kRowNumbers = 2 * kTileSide;  // numbers in a row of a tile
+inline constexpr int64_t kRowNumbers = 2 * kTileSide;  // numbers in one row of a tile
 
-/// One row of a tile of which only `count` numbers are given.
+/// Packs one row of a tile of which only `count` numbers exist; `step` is their stride.
 template <class S>
 void pack_row_part(const S* from, int64_t step, int64_t count, TiledPair* to) {
   for (int64_t l = 0; l < kTileSide; ++l) {
@@ -30,12 +30,13 @@ void pack_row_part(const S* from, int64_t step, int64_t count, TiledPair* to) {
   }
 }
 
-/// Packs a panel from K-major rows: number (i, l) at from[i·ld + l]; `count` of `width` rows are given, and `numbers`
-/// of 2·depth along k.
+/// Packs a panel from K-major rows, where number (i, l) is at from[i·ld + l]. `count` of the panel's `width` rows
+/// exist, and `numbers` of 2·depth numbers along k.
 template <class S>
 void pack_tiled_k_major(const S* from, int64_t ld, int64_t count, int64_t numbers, int64_t depth, TiledPair* to,
                         int64_t width) {
-  constexpr int64_t kTogether = 4;  // tiles along k, so that several cache lines of a row are read in sequence
+  // Tiles along k per iteration, so that several cache lines of a row are read in sequence.
+  constexpr int64_t kTogether = 4;
   const hn::FixedTag<float, kTileSide> d;
   const int64_t tiles = depth / kTileSide;
   for (int64_t first = 0; first < tiles; first += kTogether) {
@@ -56,7 +57,7 @@ void pack_tiled_k_major(const S* from, int64_t ld, int64_t count, int64_t number
   }
 }
 
-/// Packs a panel from rows stored across k: number (i, l) at from[l·ld + i].
+/// Packs a panel from rows stored across k, where number (i, l) is at from[l·ld + i].
 template <class S>
 void pack_tiled_mn_major(const S* from, int64_t ld, int64_t count, int64_t numbers, int64_t depth, TiledPair* to,
                          int64_t width) {

@@ -1,7 +1,8 @@
 // Products of 8-bit tiles with exact integer sums (Intel AMX: tdpbssd), scaled block by block. A block is 32 numbers
-// along k, half the depth of a tile, because each block has its own scales. One block of 16 × 16 sums takes 16 cycles
-// of the tile unit; converting and scaling it takes 48 vector instructions, 24 cycles. Both units overlap: the tiles
-// run one block ahead of the vectors and pass their sums through the L1 cache. The 16 rows of totals stay in registers.
+// along k, half the depth of a tile, because each block has its own scales. Computing one block of 16 × 16 sums takes
+// 16 cycles of the tile unit; converting and scaling it takes 48 vector instructions, 24 cycles. The two units overlap:
+// the tiles run one block ahead of the vectors and pass their sums through the L1 cache. The 16 rows of totals stay in
+// registers.
 #include "lamina/ops/linear/gemm/int8_tile.h"
 
 #include <hwy/highway.h>
@@ -18,11 +19,11 @@ HWY_PUSH_ATTRIBUTES("avx512f,avx512vl,avx512dq,avx512bw,amx-tile,amx-int8")
 namespace lamina::ops {
 namespace {
 
-constexpr int64_t kNumbers = 32;                      // of a block, along k
-constexpr int64_t kTileBytes = kTileSide * kNumbers;  // of one operand
+constexpr int64_t kNumbers = 32;                      // numbers of a block along k
+constexpr int64_t kTileBytes = kTileSide * kNumbers;  // bytes of one operand's tile
 constexpr int64_t kTileSums = kTileSide * kTileSide;
 
-/// The instructions. Blocks alternate between two sets of registers.
+/// The AMX instructions. Blocks alternate between two sets of registers.
 struct AmxInt8Tiles {
   template <int kSet>
   static HWY_INLINE void multiply(const int8_t* x, const int8_t* w, int32_t* sums) {
@@ -42,7 +43,7 @@ struct AmxInt8Tiles {
   }
 };
 
-/// The tile product by plain loops.
+/// The tile product in plain loops.
 struct EmulatedInt8Tiles {
   template <int kSet>
   static void multiply(const int8_t* x, const int8_t* w, int32_t* sums) {
@@ -70,7 +71,7 @@ HWY_INLINE void add_scaled(const int32_t* sums, const float* x_scales, const flo
 
 template <class Tiles>
 HWY_NOINLINE void multiply_scaled(const Int8Panels& panels, float beta, float* y) {
-  // Copied, so that the compiler does not read the pointers again after every store of a tile.
+  // Local copies, so that the compiler need not read the pointers again after every store of a tile.
   const int8_t* x = panels.x;
   const int8_t* w = panels.w;
   const float* x_scales = panels.x_scales;

@@ -1,3 +1,4 @@
+// The dispatch table of the kernels for matrix products on a CPU, fastest first. The emulated tiles run only if forced.
 #include "lamina/ops/kernel_dispatch.h"
 #include "lamina/ops/linear/gemm.h"
 #include "lamina/ops/linear/gemm/bf16_dot.h"

@@ -1,7 +1,8 @@
 #pragma once
 
-// Products of up to 256 rows of x (tokens) by wgmma, split along the columns over a thread block cluster: arguments,
-// sizes, and the sum over the blocks of a cluster.
+// Products of up to 256 rows of x (tokens) by wgmma, where the blocks of a thread block cluster split the columns. This
+// file has the arguments, the sizes, and the sum over the blocks of a cluster; quantized_cluster_wgmma_cuda.cu has the
+// kernel.
 
 #include <algorithm>
 
@@ -11,12 +12,12 @@
 #include "lamina/tensor/cuda/tma.cuh"
 
 namespace lamina::ops::cuda {
-/// A named namespace, all inline: builds for other GPUs then contain no unused functions.
+/// A named namespace with only inline functions, so that builds for other GPUs have no unused functions.
 namespace cluster_tiles {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
-inline constexpr int kStep = 64;        // columns
+inline constexpr int kStep = 64;        // columns per step
 inline constexpr int kRow = kStep * 2;  // bytes of a row per step
 inline constexpr int kStages = 3;
 inline constexpr int kMostSplits = 8;
@@ -24,33 +25,34 @@ inline constexpr int64_t kMostRows = 256;
 
 struct Product {
   CUtensorMap x;     ///< [rows, in]
-  const void* bias;  ///< or null
-  bool is_bias_f32;  ///< else it has the dtype of x
+  const void* bias;  ///< [out or 2·out], or null
+  bool is_bias_f32;  ///< the bias is f32; else it has the dtype of x
   void* y;           ///< [rows, out]
   int rows, out;
-  int steps;   ///< along the columns
-  int splits;  ///< blocks of a cluster
+  int steps;   ///< number of steps along the columns
+  int splits;  ///< number of blocks in a cluster, which split the columns
   Activation activation;
   Gate gate;
   GateUnit unit;
 };
 
-/// kGroups warpgroups of 64 weight rows each, 8·kBlocks tokens; kParts = 2: half of the rows are gates.
+/// Sizes for kGroups warpgroups of 64 weight rows each and 8·kBlocks tokens. kParts = 2: half of the rows are gates.
 template <int kGroups, int kBlocks, int kParts>
 struct Plan {
   static constexpr int kRows = kGroups * 64;
   static constexpr int kTokens = kBlocks * 8;
   static constexpr int kOutputs = kRows / kParts;
   static constexpr int kQuads = kOutputs / 4;
-  static constexpr int kThreads = kGroups * kGroupThreads + kWarp;  // and a warp that loads
-  static constexpr int kPitch = kRows + 4;            // floats between tokens of the sums, without bank conflicts
-  static constexpr int kSums = kTokens * kPitch * 4;  // bytes
+  static constexpr int kThreads = kGroups * kGroupThreads + kWarp;  // one more warp loads
+  // Floats from one token to the next in the sums; avoids bank conflicts.
+  static constexpr int kPitch = kRows + 4;
+  static constexpr int kSums = kTokens * kPitch * 4;  // bytes of the sums
 };
 
 __device__ inline void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-/// Four floats of the shared memory of block `rank` of the cluster.
+/// Loads four floats from the shared memory of block `rank` of the cluster.
 __device__ inline float4 load_remote(uint32_t address, int rank) {
   float4 v;
   asm volatile(
@@ -67,7 +69,7 @@ __device__ inline float bias_at(const Product& p, int row) {
   return p.is_bias_f32 ? static_cast<const float*>(p.bias)[row] : to_float(static_cast<const T*>(p.bias)[row]);
 }
 
-/// Bias, activation or gate, and the store of four outputs of a token; `out` is a multiple of 4.
+/// Applies bias and activation or gate to four outputs of a token, and stores them. `out` is a multiple of 4.
 template <class T, int kParts>
 __device__ inline void finish(const Product& p, int token, int output, const float4 (&sums)[kParts]) {
   Vec<T, 4> y{};
@@ -88,7 +90,7 @@ __device__ inline void finish(const Product& p, int token, int output, const flo
   store_vector_plain(static_cast<T*>(p.y) + static_cast<int64_t>(token) * p.out + output, y);
 }
 
-/// Writes a warpgroup's sums to shared memory: to [tokens][P::kPitch].
+/// Writes the sums of a warpgroup to shared memory: to [tokens][P::kPitch].
 template <class P, int kBlocks>
 __device__ inline void put_sums(const AccumulatorTile<1, kBlocks>& sums, float* to) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -105,7 +107,7 @@ __device__ inline void put_sums(const AccumulatorTile<1, kBlocks>& sums, float* 
 }
 
 /// Adds the sums of the cluster's blocks and stores the results. In gated products, kUnit gates and kUnit ups
-/// alternate. All threads call it after put_sums().
+/// alternate. All threads must call it, after put_sums().
 template <class T, class P, int kParts, int kUnit>
 __device__ inline void add_splits(const Product& p, const float* sums) {
   const int split = static_cast<int>(blockIdx.x) % p.splits;
@@ -138,10 +140,10 @@ __device__ inline void add_splits(const Product& p, const float* sums) {
     finish<T, kParts>(p, token, output, total);
   }
   __syncthreads();
-  if (p.splits > 1) cluster_barrier();  // the others may still read this block's sums
+  if (p.splits > 1) cluster_barrier();  // other blocks may still read this block's sums
 }
 
-/// Splits the columns as long as all blocks are one wave.
+/// Number of blocks that split the columns: as many as possible while all blocks of the grid are one wave.
 inline int splits_of(int blocks, int steps, const Device& device) {
   int splits = 1;
   while (2 * splits <= kMostSplits && 2 * splits * blocks <= sm_count(device) && 4 * splits <= steps) splits *= 2;

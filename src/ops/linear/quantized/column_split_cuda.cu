@@ -1,18 +1,20 @@
-// Products of 9 to 64 16-bit rows of x with a quantized weight: bound by reading the weight once, and by reading x from
-// the L2 cache once per thread block. A block takes one or two groups of 16 weight rows and all rows of x. Its eight
-// warps split the columns, each taking every eighth block of 32. The numbers of a weight block become a 16-bit left
-// operand in registers (dequantize.cuh), and x is read in the order of the right operand, so nothing passes through
-// shared memory but the sums of the warps at the end. x is not quantized. Loads are one iteration ahead.
+// Products of 9 to 64 16-bit rows of x with a quantized weight. They are limited by reading the weight once, and by
+// reading x from the L2 cache once per thread block.
 //
-// The kernel uses programmatic dependent launch; its first weights are loaded before the wait, as in
-// weight_stream_cuda.
+// A block takes one or two groups of 16 weight rows and all rows of x. Its eight warps split the columns: each takes
+// every eighth block of 32. The numbers of a weight block become a 16-bit left operand in registers (dequantize.cuh),
+// and x is read in the order of the right operand. So only the sums of the warps pass through shared memory, at the
+// end. x is not quantized. Loads are one iteration ahead.
+//
+// The kernel uses programmatic dependent launch. Its first weights are loaded before the wait for the previous kernel,
+// as in weight_stream_cuda.cu.
 #include "lamina/ops/activation/activation.cuh"
 #include "lamina/ops/linear/quantized/dequantize.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
@@ -21,14 +23,14 @@ constexpr int kMostRows = 64;
 struct ColumnSplit {
   const void* x;  ///< [rows, in]
   QuantizedGroups weights;
-  const float* bias;  ///< or null
+  const float* bias;  ///< [out], or null
   void* y;            ///< [rows, out]
   int in, rows;
-  int blocks;  ///< of 32 columns
+  int blocks;  ///< number of blocks of 32 columns
   Activation activation;
 };
 
-/// A lane's weights of one block of columns, of kGroups groups.
+/// A lane's part of one block of columns of the weight, for kGroups groups of weight rows.
 template <QuantizedFormat kFormat, int kGroups>
 struct WeightLoad {
   uint2 first[kGroups], second[kGroups];
@@ -47,7 +49,7 @@ struct WeightLoad {
   }
 };
 
-/// A lane's right operands of one block of columns: row lane / 4 of each tile of eight rows.
+/// A lane's part of one block of columns of x, as right operands: row lane / 4 of each tile of eight rows.
 template <class T, int kTiles>
 struct RowLoad {
   uint2 steps[kTiles][2];
@@ -136,7 +138,7 @@ void launch(const Device& device, const ColumnSplit& p) {
   check_launch("quantized_linear");
 }
 
-/// Two groups per block halve the reads of x, if that leaves enough blocks for all SMs.
+/// With two groups per block, x is read half as often. Used if there are still enough blocks for all SMs.
 template <QuantizedFormat kFormat, class T>
 void launch_sizes(const Device& device, const ColumnSplit& p) {
   const bool two = p.weights.groups >= 3 * sm_count(device);

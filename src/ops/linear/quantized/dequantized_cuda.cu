@@ -1,18 +1,18 @@
-// Products of many 16-bit rows of x with a quantized weight: the weight is written as 16-bit numbers to temporary
-// memory and multiplied by cuBLASLt. From some 64 rows on this costs less than unpacking the weight once per tile of
-// rows.
+// Products of many 16-bit rows of x with a quantized weight: writes the weight as 16-bit numbers to temporary memory
+// and multiplies with cuBLASLt. From about 64 rows on this costs less than unpacking the weight once per tile of rows.
 #include "lamina/ops/linear/linear_kernel.h"
 #include "lamina/ops/linear/quantized/quantized_block.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kThreads = 256;
-constexpr int kColumns = 8;  // of a store
+constexpr int kColumns = 8;  // columns that a thread stores at once
 
-/// Four numbers of a weight row, in the lower or upper halves of the bytes (q4) or in the bytes (q8).
+/// Converts and scales four numbers of a weight row. q8 has one number per byte; q4 has them in the lower or the upper
+/// halves of the bytes.
 template <QuantizedFormat kFormat>
 __device__ inline void unpack_four(uint32_t word, bool upper, float scale, float* to) {
 #pragma unroll
@@ -23,11 +23,12 @@ __device__ inline void unpack_four(uint32_t word, bool upper, float scale, float
   }
 }
 
-/// A thread writes a block of a row, 32 columns; the 16 threads of a group's rows are adjacent.
+/// A thread writes one block (32 columns) of a row. Adjacent threads handle the 16 rows of a group.
 template <QuantizedFormat kFormat, class T>
 __global__ void __launch_bounds__(kThreads)
     dequantize_rows_kernel(QuantizedGroups weights, int blocks, int64_t in, T* to) {
-  constexpr int kWords = kQuantizedRows * kQuantizedBlock / (kFormat == QuantizedFormat::q8 ? 4 : 8);  // per block
+  // 32-bit words per block.
+  constexpr int kWords = kQuantizedRows * kQuantizedBlock / (kFormat == QuantizedFormat::q8 ? 4 : 8);
   const int64_t item = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   const int r = static_cast<int>(item % kQuantizedRows);
   const int64_t pair = item / kQuantizedRows;

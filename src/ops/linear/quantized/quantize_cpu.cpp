@@ -12,14 +12,14 @@ namespace {
 constexpr int64_t kBlock = QuantizedWeight::kBlock;
 constexpr int64_t kRows = QuantizedWeight::kRows;
 
-/// Quantized values of a block and their scale.
+/// The quantized values of a block and their scale.
 struct Block {
   std::array<int, kBlock> q{};
   f16 scale;
   double error = 0;  ///< Σ (w − scale · q)²
 };
 
-/// The value with the largest magnitude.
+/// The value with the largest magnitude, with its sign.
 float extreme(const float* w) {
   float found = 0;
   for (int64_t i = 0; i < kBlock; ++i) {
@@ -29,7 +29,7 @@ float extreme(const float* w) {
   return found;
 }
 
-/// Rounds with a given scale; a scale that underflows f16 gives zeros.
+/// Quantizes a block with a given scale. A scale that underflows f16 gives zeros.
 Block rounded(const float* w, float scale, int low, int high) {
   Block block;
   block.scale = f16(scale);
@@ -48,8 +48,8 @@ Block rounded(const float* w, float scale, int low, int high) {
 
 Block rounded_q8(const float* w) { return rounded(w, std::abs(extreme(w)) / 127, -127, 127); }
 
-/// Tries scales that map the extreme value to −9 … −6 or to 7, then a least-squares refinement; keeps the smallest
-/// error.
+/// Quantizes a block to 4 bits. Tries scales that map the extreme value to −9 … −6 or to 7, each also with a
+/// least-squares refinement, and keeps the one with the smallest error.
 Block rounded_q4(const float* w) {
   const float most = extreme(w);
   Block best = rounded(w, most / -8, -8, 7);
@@ -72,7 +72,8 @@ Block rounded_q4(const float* w) {
   return best;
 }
 
-/// Offset of value k of row `row` within a block's bytes; q4 packs two values per byte.
+/// Position of value k of row `row` among the values of a group's block. In q4, two quarters of these positions share a
+/// byte.
 int64_t place_of(int64_t row, int64_t k) { return (k / 4 * kRows + row) * 4 + k % 4; }
 
 void put_block(const QuantizedWeight& to, uint8_t* group, int64_t block, int64_t row, const Block& from) {

@@ -1,6 +1,7 @@
 #pragma once
 
-// One block of 32 weights × 16 rows in the registers of a warp, and the matching quantization of x.
+// One block of a quantized weight (32 columns × 16 rows) in the registers of a warp, its product with 8-bit x on tensor
+// cores, and the quantization of x.
 
 #include "lamina/ops/linear/quantized_linear_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"
@@ -22,8 +23,8 @@ struct QuantizedGroups {
         out(w.out) {}
 };
 
-/// Two rows of a lane as a tensor-core fragment. q8: two quarters of a block; q4: `first` holds both in the halves of
-/// its bytes.
+/// Converts a lane's two rows of a block to a tensor-core fragment. q8: `first` and `second` are two quarters of the
+/// block. q4: `first` holds both, in the lower and upper halves of its bytes.
 template <QuantizedFormat kFormat>
 __device__ inline void unpack_numbers(uint2 first, uint2 second, uint32_t (&w)[4]) {
   constexpr uint32_t kLow = 0x0f0f0f0fU;
@@ -34,7 +35,7 @@ __device__ inline void unpack_numbers(uint2 first, uint2 second, uint32_t (&w)[4
   w[3] = kBytes ? second.y : (first.y >> 4) & kLow;
 }
 
-/// A lane's values and scales of one block, for rows 2g and 2g + 1 with g = lane / 4.
+/// A lane's values and scales of one block: those of rows 2g and 2g + 1 with g = lane / 4.
 template <QuantizedFormat kFormat>
 struct HeldBlock {
   uint2 first, second;
@@ -51,8 +52,8 @@ struct HeldBlock {
   __device__ void unpack(uint32_t (&w)[4]) const { unpack_numbers<kFormat>(first, second, w); }
 };
 
-/// sums += w · x for 16 weight rows and 8 rows of x over 32 columns. A lane holds results (2g, 2i), (2g, 2i + 1),
-/// (2g + 1, 2i), (2g + 1, 2i + 1) with g = lane / 4 and i = lane % 4.
+/// sums += w · x for 16 weight rows and 8 rows of x over 32 columns. A lane holds the results (row of w, row of x) =
+/// (2g, 2i), (2g, 2i + 1), (2g + 1, 2i), (2g + 1, 2i + 1) with g = lane / 4 and i = lane % 4.
 __device__ inline void multiply_block(const uint32_t (&w)[4], uint32_t x0, uint32_t x1, int (&sums)[4]) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};\n"
@@ -60,8 +61,8 @@ __device__ inline void multiply_block(const uint32_t (&w)[4], uint32_t x0, uint3
       : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x0), "r"(x1));
 }
 
-/// total += scales ∘ (w · x), with results as in multiply_block. Sums start from `correct`, which compensates the
-/// offset of the unsigned weights.
+/// total += scale of w · scale of x · (w · x) for one block, with results as in multiply_block(). The integer sums
+/// start from `correct`, which corrects for the offset of the unsigned weights.
 __device__ inline void add_block(const uint32_t (&w)[4], uint32_t x0, uint32_t x1, int2 correct, float2 scale,
                                  float2 by, float (&total)[4]) {
   int sums[4] = {correct.x, correct.y, correct.x, correct.y};
@@ -72,7 +73,7 @@ __device__ inline void add_block(const uint32_t (&w)[4], uint32_t x0, uint32_t x
   total[3] = fmaf(static_cast<float>(sums[3]), scale.y * by.y, total[3]);
 }
 
-/// 32 values of x, one per lane, quantized to 8 bits; scale and sum are the same in all lanes.
+/// 32 values of x, one per lane, quantized to 8 bits. Scale and sum are the same in all lanes.
 struct RoundedBlock {
   int8_t number;
   float scale;
@@ -82,7 +83,8 @@ __device__ inline RoundedBlock round_block(float value) {
   float largest = lamina::cuda::warp_max(fabsf(value));
   if (__any_sync(lamina::cuda::kAllLanes, value != value)) largest = NAN;
   const float scale = largest / 127.0F;
-  // A non-finite scale alone turns every sum into NaN. A scale too small to divide by counts as a block of zeros.
+  // If the scale is not finite, it alone turns every sum into NaN. If it is too small to divide by, the block counts as
+  // zeros.
   const bool usable = isfinite(scale) && scale > 1e-37F;
   const int number = usable ? __float2int_rn(value * (127.0F / largest)) : 0;
   return {static_cast<int8_t>(number), scale, __reduce_add_sync(lamina::cuda::kAllLanes, number)};
@@ -92,8 +94,8 @@ __device__ inline uint32_t four_bytes(int a, int b, int c, int d) {
   return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
 }
 
-/// largest / 127 and 127 / largest, by reciprocals with one correction step. Exact division would add calls for special
-/// cases, which cost registers that the weights need.
+/// largest / 127 and 127 / largest, computed by reciprocals with one correction step. Exact division would add calls
+/// for special cases, which need registers that the weights need.
 struct XScale {
   float value, inverse;
   bool usable;
@@ -101,7 +103,7 @@ struct XScale {
   __device__ explicit XScale(float largest) {
     constexpr float kStep = 1.0F / 127.0F;
     const float about = largest * kStep;
-    value = fmaf(fmaf(-127.0F, about, largest), kStep, about);  // NaN if not finite
+    value = fmaf(fmaf(-127.0F, about, largest), kStep, about);  // NaN if `largest` is not finite
     usable = value > 1e-37F;
     const float near = lamina::cuda::reciprocal(value);
     inverse = fmaf(fmaf(-largest, near, 127.0F), near * kStep, near);

@@ -1,11 +1,12 @@
 // Products of 49 to 256 16-bit rows of x (tokens) with a quantized weight, by wgmma (sm_90a only). A block multiplies
-// 128 or 192 weight rows by 64 or 128 tokens. A thread block cluster splits the columns, so that small weights occupy
-// all SMs; its blocks add their sums through distributed shared memory, in a fixed order. One warp loads x by TMA and
-// the quantized weights by bulk copies. Each warpgroup unpacks its 64 weight rows of a step to a 16-bit tile in shared
-// memory while its products of the step before run. A weight is rounded once, to the type of x.
+// 128 or 192 weight rows by 64 or 128 tokens. The blocks of a thread block cluster split the columns, so that small
+// weights occupy all SMs; they add their sums through distributed shared memory, in a fixed order. One warp loads x by
+// TMA and the quantized weights by bulk copies (cp.async.bulk). Each warpgroup unpacks its 64 weight rows of a step to
+// a 16-bit tile in shared memory while its products of the previous step run. Unpacked weights are rounded to the type
+// of x.
 //
-// The kernel requests its first weights before the previous kernel ends: only memory copies write quantized weights
-// (quantize()), and a launch never overlaps those.
+// The kernel requests its first weights before the previous kernel ends. That is safe, because only memory copies write
+// quantized weights (quantize()), and a launch never overlaps those.
 #include "lamina/ops/linear/quantized/cluster_tiles.cuh"
 #include "lamina/ops/linear/quantized/dequantize.cuh"
 
@@ -13,31 +14,33 @@ namespace lamina::ops::cuda {
 namespace cluster_tiles {
 
 inline constexpr int kStepBlocks = kStep / kQuantizedBlock;
-inline constexpr int kTileGroups = 64 / kQuantizedRows;  // groups of 16 weight rows, per warpgroup
-inline constexpr int kScaleBytes = kQuantizedRows * 2;   // of a block
+inline constexpr int kTileGroups = 64 / kQuantizedRows;  // groups of 16 weight rows per warpgroup
+inline constexpr int kScaleBytes = kQuantizedRows * 2;   // bytes of the scales of a block
 
 struct QuantizedProduct {
   Product product;
   QuantizedGroups weights;
-  int blocks;  ///< of 32 columns
-  int second;  ///< groups between the gates and the ups
+  int blocks;  ///< number of blocks of 32 columns
+  int second;  ///< number of groups from the gates to the ups
 };
 
 template <QuantizedFormat kFormat, int kGroups, int kBlocks, int kParts>
 struct QuantizedPlan : Plan<kGroups, kBlocks, kParts> {
   using Base = Plan<kGroups, kBlocks, kParts>;
-  static constexpr int kBlock = kQuantizedRows * kQuantizedBlock / (kFormat == QuantizedFormat::q8 ? 1 : 2);  // bytes
+  // Bytes of a block's values.
+  static constexpr int kBlock = kQuantizedRows * kQuantizedBlock / (kFormat == QuantizedFormat::q8 ? 1 : 2);
   static constexpr int kLoaded = kGroups * kTileGroups;  // groups of 16 weight rows
-  static constexpr int kNumbers = Base::kTokens * kRow;  // offset in a stage; x is first
+  static constexpr int kNumbers = Base::kTokens * kRow;  // offset of the quantized values in a stage; x comes first
   static constexpr int kScales = kNumbers + kLoaded * kStepBlocks * kBlock;
   static constexpr int kStageBytes = (kScales + kLoaded * kStepBlocks * kScaleBytes + 1023) / 1024 * 1024;
-  static constexpr int kTileBytes = 64 * kRow;          // an unpacked tile of a warpgroup
-  static constexpr int kTiles = kStages * kStageBytes;  // offset of [2][kGroups] tiles after the ring
+  static constexpr int kTileBytes = 64 * kRow;          // bytes of an unpacked tile of a warpgroup
+  static constexpr int kTiles = kStages * kStageBytes;  // offset of [2][kGroups] unpacked tiles, after the ring
   static constexpr int kShared = 1024 + std::max(kTiles + 2 * kGroups * kTileBytes, Base::kSums);
   static_assert(2 * kLoaded <= kWarp, "each lane starts at most one copy");
 };
 
-/// In gated products, groups of gate rows and groups of up rows alternate.
+/// The warp that loads x and the quantized weights. In gated products, groups of gate rows and groups of up rows
+/// alternate.
 template <class P, int kParts>
 class QuantizedLoader {
  public:
@@ -54,7 +57,7 @@ class QuantizedLoader {
     present_ = __popc(__ballot_sync(kAllLanes, has_group_)) / 2;
   }
 
-  /// Lane 2n copies the numbers of group n, lane 2n + 1 its scales.
+  /// Starts the copies of one step's weights. Lane 2n copies the values of group n, lane 2n + 1 its scales.
   __device__ void weights(int step, int stage) const {
     const uint32_t to = ring_ + stage * P::kStageBytes;
     const uint32_t barrier = full_ + stage * 8;
@@ -72,7 +75,7 @@ class QuantizedLoader {
                 barrier);
     }
   }
-  /// All steps; the weights of the first kStages were requested. The whole warp calls it.
+  /// Loads all steps; the weights of the first kStages have already been requested. The whole warp must call it.
   __device__ void run(int begin, int end) const {
     Ring<kStages> stage;
     for (int step = begin; step < end; ++step) {
@@ -94,10 +97,11 @@ class QuantizedLoader {
   int lane_;
   bool has_group_;
   const uint8_t* from_;
-  int present_;  // groups that exist
+  int present_;  // number of groups that exist
 };
 
-/// Scales four numbers of a weight row and rounds them to T. q4 has them in the lower halves of the bytes.
+/// Converts four numbers of a weight row to T and multiplies them by the scale. In q4 the numbers are in the lower
+/// halves of the bytes.
 template <QuantizedFormat kFormat, class T>
 __device__ inline uint2 scaled_four(uint32_t bytes, __half scale) {
   uint2 pairs;
@@ -116,8 +120,8 @@ __device__ inline uint2 scaled_four(uint32_t bytes, __half scale) {
   return {times(pairs.x), times(pairs.y)};
 }
 
-/// Unpacks 64 weight rows of a stage with `count` blocks; zeros beyond. A thread takes 32 columns of a row. `tile` has
-/// TMA's 128-byte swizzle.
+/// Unpacks 64 weight rows of a stage to `tile`, which has TMA's 128-byte swizzle. The stage has `count` blocks of
+/// columns; columns beyond become zero. A thread takes 32 columns of a row.
 template <QuantizedFormat kFormat, class T, class P>
 __device__ inline void unpack_tile(const unsigned char* stage, int count, int group, unsigned char* tile) {
   constexpr bool kBytes = kFormat == QuantizedFormat::q8;
@@ -134,7 +138,7 @@ __device__ inline void unpack_tile(const unsigned char* stage, int count, int gr
   for (int n = 0; n < (kBytes ? 8 : 4); ++n) held[n] = words[n * kQuantizedRows];
   const int tile_row = local * kQuantizedRows + row;
 #pragma unroll
-  for (int chunk = 0; chunk < 4; ++chunk) {  // of eight columns
+  for (int chunk = 0; chunk < 4; ++chunk) {  // chunks of eight columns
     uint4 eight;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -152,13 +156,13 @@ template <QuantizedFormat kFormat, class T, class P, int kGroups, int kBlocks>
 __device__ inline void multiply_quantized(AccumulatorTile<1, kBlocks>& sums, int blocks, unsigned char* ring,
                                           uint32_t full, uint32_t empty, int begin, int end) {
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
-  const bool speaks = threadIdx.x % kGroupThreads == 0;
+  const bool is_elected = threadIdx.x % kGroupThreads == 0;
   Ring<kStages> stage;
-  uint32_t before = 0;  // the stage that the products in flight read
+  uint32_t before = 0;  // the `empty` barrier of the stage that the running products read
   for (int step = begin; step < end; ++step) {
     barrier_wait(full + stage.index * 8, stage.parity);
     unsigned char* from = ring + stage.index * P::kStageBytes;
-    // The products two steps ago, which read this tile, are complete.
+    // The products of two steps ago, which read this tile, have completed.
     unsigned char* tile = ring + P::kTiles + ((step - begin) % 2 * kGroups + group) * P::kTileBytes;
     unpack_tile<kFormat, T, P>(from, blocks - step * kStepBlocks, group, tile);
     fence_async_proxy();
@@ -173,7 +177,7 @@ __device__ inline void multiply_quantized(AccumulatorTile<1, kBlocks>& sums, int
     }
     wgmma_commit();
     wgmma_wait<1>();
-    if (speaks && step > begin) barrier_arrive(before);
+    if (is_elected && step > begin) barrier_arrive(before);
     before = empty + stage.index * 8;
     stage.next();
   }
@@ -214,7 +218,7 @@ __global__ void __launch_bounds__(QuantizedPlan<kFormat, kGroups, kBlocks, kPart
     grid_dependency_wait();
     multiply_quantized<kFormat, T, P, kGroups, kBlocks>(sums, p.blocks, ring, full, empty, begin, end);
   }
-  __syncthreads();                                  // all products are complete
+  __syncthreads();                                  // all products have completed
   auto* by_token = reinterpret_cast<float*>(ring);  // [tokens][kPitch]
   if (!loads) put_sums<P, kBlocks>(sums, by_token);
   add_splits<T, P, kParts, kQuantizedRows>(p.product, by_token);
@@ -262,7 +266,7 @@ inline bool run_quantized(const QuantizedLinear& args, bool gated, Gate gate, co
   const DType type = args.x.dtype();
   const QuantizedWeight& weight = args.weight;
   const auto is_aligned = [](const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; };
-  constexpr int64_t kMost = 1 << 20;  // columns, groups; keeps indices in 32 bits
+  constexpr int64_t kMost = 1 << 20;  // columns and groups; then indices fit 32 bits
   const bool fits = (type == DType::bf16 || type == DType::f16) && has_dependent_launch(device) &&
                     has_wgmma(device, "quantized_linear") && args.x.dim(0) <= kMostRows && weight.in > 0 &&
                     weight.in % 8 == 0 && weight.in <= kMost && weight.groups() <= kMost && args.y.dim(1) % 4 == 0 &&

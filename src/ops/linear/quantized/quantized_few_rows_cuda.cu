@@ -1,12 +1,15 @@
-// Decoding with at most eight rows of x: bound by reading the weight once, or by the launch if it is small. A block
-// takes one group of 16 weight rows (for gated units one of gates and one of ups, half its warps each). A warp takes up
-// to eight blocks of 32 columns of it at a time (4 KiB contiguous in q8), all loaded before the first is used; fewer if
-// there are too few warps to fill the GPU. The partial sums of the warps are added in order in shared memory.
+// Products for decoding, with at most eight rows of x and a quantized weight. They are limited by reading the weight
+// once or, if it is small, by launch latency.
 //
-// A warp quantizes its part of x itself, eight columns per lane: four lanes and two shuffles find the scale of a block
-// of 32, and no warp waits for another. A single row is quantized while the weights are loading. Several rows are
-// quantized before, four at a time, in registers that the weights need later, while the weights are prefetched into the
-// L2 cache.
+// A block takes one group of 16 weight rows (for gated units, one of gates and one of ups, with half of its warps
+// each). A warp processes up to eight blocks of 32 columns at a time (4 KiB contiguous in q8), all loaded before the
+// first is used. It takes fewer if there would not be enough warps to fill the GPU. The partial sums of the warps are
+// added in order in shared memory.
+//
+// A warp quantizes its part of x itself, with eight columns per lane. Four lanes and two shuffles find the scale of a
+// block of 32, so no warp waits for another. A single row is quantized while the weights are loading. Several rows are
+// quantized before that, four at a time, because the weights need the same registers; meanwhile the weights are
+// prefetched into the L2 cache.
 //
 // The kernel uses programmatic dependent launch: it prefetches its first weights into the L2 cache while the previous
 // kernel runs; later weights are prefetched one iteration ahead.
@@ -19,42 +22,43 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
-constexpr int kMostWarps = 16;      // per block
-constexpr int kBlocksPerSm = 2;     // blocks per SM, or more smaller ones
+constexpr int kMostWarps = 16;      // maximum number of warps per block
+constexpr int kBlocksPerSm = 2;     // resident blocks of that size per SM; smaller blocks can be more
 constexpr int kBlocksInFlight = 8;  // blocks of 32 columns in flight per warp
 constexpr int kEightColumns = 8;    // columns of x that a lane quantizes
-constexpr int kTogether = 4;        // rows of x loaded at once
+constexpr int kTogether = 4;        // rows of x that are loaded at once
 constexpr int kMostRows = static_cast<int>(kFewRows);
-constexpr int kLanes = kQuantizedBlock / kEightColumns;  // lanes per block of x
+constexpr int kLanes = kQuantizedBlock / kEightColumns;  // lanes that quantize one block of 32 columns of x
 static_assert(kBlocksInFlight * kLanes == kWarp);
 
 template <QuantizedFormat kFormat>
 constexpr int kBlockBytes = kQuantizedRows* kQuantizedBlock / (kFormat == QuantizedFormat::q8 ? 1 : 2);
-constexpr int kScaleBytes = kQuantizedRows * 2;  // per block
-constexpr int kSector = 32;                      // bytes per prefetch_l2
+constexpr int kScaleBytes = kQuantizedRows * 2;  // bytes of the scales of a block
+constexpr int kSector = 32;                      // bytes that prefetch_l2 fetches
 
 struct FewRows {
   const void* x;          ///< [rows, in]
-  const uint8_t* weight;  ///< groups
-  const float* bias;      ///< or null
+  const uint8_t* weight;  ///< groups of 16 weight rows, see QuantizedWeight
+  const float* bias;      ///< [out or 2·out], or null
   void* y;                ///< [rows, out]
   int64_t group_bytes, scale_bytes;
   int64_t in, out;
   int rows;
-  int blocks;  ///< of 32 columns
-  int share;   ///< blocks per warp and iteration
+  int blocks;  ///< number of blocks of 32 columns
+  int share;   ///< blocks of 32 columns per warp and iteration
   int warps;   ///< warps per group
-  int tiles;   ///< 2: gates and ups
-  int second;  ///< groups between the gates and the ups
-  bool packs;  ///< rows of x can be read 16 bytes at a time
+  int tiles;   ///< 2 for gated units (gates and ups), else 1
+  int second;  ///< number of groups from the gates to the ups
+  bool packs;  ///< true if rows of x can be read 16 bytes at a time
   Activation activation;
   Gate gate;
   GateUnit unit;
 };
 
-/// Shared memory of a warp: scales and offset corrections of x, later the warp's sums [rows, 16]; then the quantized x.
+/// Shared memory of a warp: first scales and offset corrections of x, which the warp's sums [rows, 16] replace later;
+/// then the quantized x.
 struct WarpScratch {
   static constexpr int kRowBytes =
       kBlocksInFlight * kQuantizedBlock + 16;  ///< padded so that rows start in different banks
@@ -77,8 +81,8 @@ struct WarpScratch {
   __device__ unsigned char* numbers(int row) const { return memory + kFactorBytes + row * kRowBytes; }
 };
 
-/// Zeros unless index < count. One predicated instruction, so that no branch separates two loads. Weights are read once
-/// and bypass the L1 cache, which is left to x.
+/// Loads two words, or zeros if index >= count. One predicated instruction, so that no branch separates two loads.
+/// Weights are read once and bypass the L1 cache, which is left to x.
 __device__ inline uint2 load_pair(const uint8_t* from, int index, int count) {
   uint2 words;
   asm volatile(
@@ -106,12 +110,12 @@ __device__ inline uint4 load_four(const void* from, int index, int count) {
   return words;
 }
 
-/// The blocks of a group that a warp processes at once; uniform over the warp.
+/// The blocks of 32 columns of a group that a warp processes at once; the same in all lanes.
 template <QuantizedFormat kFormat>
 struct Blocks {
   const uint8_t* scales;
   const uint8_t* numbers;
-  int count;  ///< <= 0: none
+  int count;  ///< number of blocks; <= 0: none
 
   __device__ Blocks(const FewRows& p, const uint8_t* group, int first)
       : scales(group + int64_t{first} * kScaleBytes),
@@ -119,7 +123,7 @@ struct Blocks {
         count(min(p.share, p.blocks - first)) {}
 
   __device__ void fetch(int lane) const {
-    constexpr int kSectors = kBlockBytes<kFormat> / kSector;  // per block
+    constexpr int kSectors = kBlockBytes<kFormat> / kSector;  // sectors per block
 #pragma unroll
     for (int i = 0; i < kBlocksInFlight * kSectors / kWarp; ++i) {
       const int sector = i * kWarp + lane;
@@ -129,8 +133,8 @@ struct Blocks {
   }
 };
 
-/// A lane's part of Blocks: of each block, rows 2g and 2g + 1 with g = lane / 4, in the tensor-core columns of lane %
-/// 4; the scales of these rows for blocks lane % 4 and lane % 4 + 4.
+/// A lane's part of Blocks. With g = lane / 4: rows 2g and 2g + 1 of each block, in the columns that lane % 4 has in a
+/// tensor-core operand, and the scales of these rows for blocks lane % 4 and lane % 4 + 4.
 template <QuantizedFormat kFormat>
 struct HeldBlocks {
   uint2 first[kBlocksInFlight];
@@ -162,12 +166,12 @@ struct HeldBlocks {
   }
 };
 
-/// Eight columns of a row of x, not yet converted, so that nothing waits for the load.
+/// Eight columns of a row of x, as loaded. They are converted later, so that nothing waits for the load.
 template <class T>
 struct EightColumns {
   uint4 packs[kEightColumns / Pack<T>::kSize];
 
-  /// The first `columns` of them exist; all or none if `whole`.
+  /// Loads the columns, of which the first `columns` exist. If `whole`, either all or none exist.
   __device__ void load(const T* from, int columns, bool whole) {
     constexpr int kSize = Pack<T>::kSize;
     if (whole) {
@@ -191,11 +195,12 @@ struct EightColumns {
   }
 };
 
-/// Quantizes as round_block does, for the eight blocks that a warp's octets form.
+/// Quantizes eight columns per lane, as round_block() does. Four lanes form a block of 32, so a warp quantizes eight
+/// blocks.
 template <class T>
 __device__ void round_octet(const EightColumns<T>& x, int offset, int row, int lane, const WarpScratch& own) {
   float values[kEightColumns];
-  uint32_t most = 0;  // bit patterns without sign: NaN exceeds all numbers
+  uint32_t most = 0;  // bit patterns without the sign compare like magnitudes; NaN exceeds all numbers
 #pragma unroll
   for (int i = 0; i < kEightColumns; ++i) {
     values[i] = x.value(i);
@@ -218,12 +223,12 @@ __device__ void round_octet(const EightColumns<T>& x, int offset, int row, int l
   if (lane % kLanes == 0) *own.factor(lane / kLanes, row) = {scale.value, -offset * sum};
 }
 
-/// A lane's octets of the blocks from column `first` on.
+/// Reads the columns of x from `first` on, eight per lane.
 template <class T>
 struct Source {
   const T* x;
   int64_t in;
-  int columns;  ///< in this lane's octet
+  int columns;  ///< number of columns that exist among this lane's eight
   bool packs;
 
   __device__ Source(const FewRows& p, int first, int count, int lane)
@@ -257,7 +262,8 @@ __device__ void round_rows(const Source<T>& source, int rows, int offset, int la
 template <QuantizedFormat kFormat>
 __device__ void add_blocks(const HeldBlocks<kFormat>& held, int count, int rows, int lane, const WarpScratch& own,
                            float (&total)[4]) {
-  // Right-operand columns without a row of x are not used; they may repeat the last row.
+  // The right operand has eight columns, one per row of x. Columns without a row are not used, so they may repeat the
+  // last row.
   const auto* numbers = reinterpret_cast<const uint32_t*>(own.numbers(min(lane / 4, rows - 1))) + lane % 4;
   const int pair = min(lane % 4, (rows - 1) / 2);
 #pragma unroll
@@ -271,7 +277,7 @@ __device__ void add_blocks(const HeldBlocks<kFormat>& held, int count, int rows,
   }
 }
 
-/// Sum `item` = row · 16 + column over all warps of a tile.
+/// Sum number `item` = row · 16 + column of a tile, added over all warps.
 __device__ inline float joined(const FewRows& p, unsigned char* memory, int tile, int item) {
   float sum = 0;
 #pragma unroll
@@ -298,7 +304,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, kBlocksPerSm) few_rows_kern
 
   if (p.rows % 2 != 0 && lane < kBlocksInFlight) *own.factor(lane, p.rows) = {0.0F, 0};
   float total[4] = {};
-  if (p.bias != nullptr && begin == 0) {  // the sums of the first warp start from it
+  if (p.bias != nullptr && begin == 0) {  // the sums of the first warp start from the bias
     const int64_t column = int64_t{blockIdx.x} * kQuantizedRows + lane / 4 * 2;
     const float* bias = p.bias + tile * p.out + column;
     if (column < p.out) total[0] = total[1] = bias[0];
@@ -310,7 +316,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, kBlocksPerSm) few_rows_kern
     const Blocks<kFormat> blocks(p, group, first);
     const Source<T> source(p, first, blocks.count, lane);
     HeldBlocks<kFormat> held;
-    __syncwarp();  // the shared memory of the last iteration has been read
+    __syncwarp();  // the shared memory of the previous iteration has been read
     if (p.rows == 1) {
       const EightColumns<T> octet = source.load(0);
       held.load(blocks, lane);
@@ -339,11 +345,11 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, kBlocksPerSm) few_rows_kern
   }
 }
 
-/// Chooses the blocks of 32 columns per warp and iteration, and the warps per group. Prefers few blocks and many warps
-/// as long as all warps are resident at once. Otherwise uses at most half of a block's warps, so that other blocks run
-/// while one starts or ends.
+/// Chooses the number of blocks of 32 columns per warp and iteration, and the number of warps per group. Prefers few
+/// blocks and many warps as long as all warps are resident at once. Otherwise uses at most half of a block's warps, so
+/// that other blocks run while one starts or ends.
 void divide(FewRows& p, int64_t tasks, int sm_count) {
-  const int64_t places = int64_t{kMostWarps} * kBlocksPerSm * sm_count;  // in warps
+  const int64_t places = int64_t{kMostWarps} * kBlocksPerSm * sm_count;  // number of warps that are resident at once
   const auto warps = [&](int share) { return (std::max(p.blocks, 1) + share - 1) / share; };
   int most = kMostWarps / p.tiles;
   p.share = kBlocksInFlight;
@@ -365,7 +371,7 @@ void launch_types(const QuantizedLinear& args, const FewRows& p, unsigned groups
   check_launch("quantized_linear");
 }
 
-/// `gated`: the first half of the weight rows are gates and fill whole groups.
+/// Launches the kernel. If `gated`, the first half of the weight rows are gates and fill whole groups.
 void few_rows(const QuantizedLinear& args, bool gated, Gate gate, const GateOptions& options) {
   const QuantizedWeight& weight = args.weight;
   FewRows p{.x = args.x.raw(),

@@ -7,7 +7,7 @@
 namespace lamina::ops {
 namespace {
 
-/// Kernel arguments for all devices, except y.
+/// The kernel arguments that are the same on all devices, without y.
 QuantizedLinear product_of(const Tensor& x, const QuantizedWeight& weight, const Tensor& bias, DType type) {
   QuantizedLinear args;
   args.x = x.detach().to(type).contiguous().reshape({x.shape().rows(), weight.in});
@@ -68,7 +68,7 @@ Tensor quantized_linear(const Tensor& x, const QuantizedWeight& weight, const Te
   args.activation = activation;
   args.y = Tensor::empty({rows, weight.out}, type, device);
   if (!on_cuda) {
-    const int64_t padded = (rows + 15) / 16 * 16;  // to whole tiles
+    const int64_t padded = (rows + 15) / 16 * 16;  // rounded up to whole tiles
     args.numbers = Tensor::empty({padded, weight.blocks() * QuantizedWeight::kBlock}, DType::u8, device);
     args.scales = Tensor::empty({padded, weight.blocks()}, DType::f32, device);
     args.offset_corrections = Tensor::empty({padded, weight.blocks()}, DType::i32, device);
@@ -98,7 +98,7 @@ Tensor quantized_gated_linear(const Tensor& x, const QuantizedWeight& weight, co
     if (!one_launch) LAMINA_LAUNCH_CUDA(quantized_gated_rows, args, one_launch);
   }
   if (!one_launch) {
-    // CPU products are in f32 anyway.
+    // On a CPU the product is computed in f32; do not round it before the gate.
     const DType between = x.device().kind() == DeviceKind::cuda ? x.dtype() : DType::f32;
     return gated_activation(quantized_linear(x.to(between), weight, bias), gate, options).to(x.dtype());
   }

@@ -1,11 +1,15 @@
-// A vector holds 16 rows × 4 weights and is multiplied with four values of x broadcast to all lanes, so sums stay in
-// their lanes and need no horizontal add. Unsigned weights times signed x is the operand order of the CPU's 8-bit dot
-// product (AVX-512 VNNI). The offset of the unsigned weights is compensated by −128 · Σ x (−8 · Σ x), computed once per
-// block of x, from which each sum starts. With one row of x the weights are read once, sequentially, at memory
-// bandwidth. With many, a pair of groups stays in the L1 cache while tiles of six rows pass by. From int8_tiled_rows()
-// rows on, tile instructions multiply 16 rows with a group (gemm/int8_tile.h): x is then stored in tiles, and a group's
-// weights are unpacked to signed bytes, which need no compensation. Integer sums are exact and blocks are added in
-// order: the result is bit-identical for any number of threads, any number of other rows, and either instruction.
+// quantized_linear() on a CPU. A vector holds 16 weight rows × 4 columns and is multiplied with four values of x,
+// broadcast to all lanes. So sums stay in their lanes and need no horizontal add. The weights are unsigned and x is
+// signed, as the CPU's 8-bit dot product expects (AVX-512 VNNI). The offset of the unsigned weights is corrected by
+// −128 · Σ x (q4: −8 · Σ x), computed once per block of x, from which each sum starts.
+//
+// With one row of x, the weights are read once, sequentially, at memory bandwidth. With many rows, a pair of groups
+// stays in the L1 cache while it is multiplied with tiles of six rows. From int8_tiled_rows() rows on, tile
+// instructions multiply 16 rows with a group (gemm/int8_tile.h). x is then stored in tiles, and a group's weights are
+// unpacked to signed bytes, which need no correction.
+//
+// Integer sums are exact and blocks are added in order. So results are bit-identical for any number of threads, for any
+// number of other rows, and with either instruction.
 #define HWY_WANT_AVX3_DL  // VNNI, if the CPU supports it
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/linear/quantized/quantized_linear_cpu.cpp"
@@ -27,12 +31,12 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 inline constexpr int64_t kBlock = QuantizedWeight::kBlock;
 inline constexpr int64_t kGroupRows = QuantizedWeight::kRows;
 
-/// Vectors of at most 16 32-bit lanes, so that a whole number of them holds a group's rows.
+/// Vectors of at most 16 32-bit lanes, so that the 16 rows of a group fill a whole number of vectors.
 using LaneF = hn::CappedTag<float, kGroupRows>;
 using LaneI = hn::RebindToSigned<LaneF>;
 using LaneBytes = hn::Repartition<uint8_t, LaneI>;
@@ -40,13 +44,14 @@ using VecF = hn::Vec<LaneF>;
 using VecI = hn::Vec<LaneI>;
 using VecBytes = hn::Vec<LaneBytes>;
 inline constexpr int kLaneCount = static_cast<int>(hn::MaxLanes(LaneF()));
-/// Vectors in a group.
+/// Number of vectors per group.
 inline constexpr int kParts = static_cast<int>(kGroupRows) / kLaneCount;
 
-/// sum + Σ_4 w · x in every lane: w unsigned, x four signed values broadcast to all lanes.
+/// Returns sum + Σ w · x over four columns, in every lane: w unsigned, x four signed values broadcast to all lanes.
 HWY_INLINE VecI add_quads(VecI sum, VecBytes w, const int8_t* x) {
 #if HWY_TARGET <= HWY_AVX3_DL || (defined(__AVX512VNNI__) && HWY_TARGET == HWY_AVX3)
-  // Inline asm: compilers do not enable the instruction for this target, although every CPU dispatched to it has it.
+  // Inline assembly, because compilers do not enable the instruction for this target, although every CPU that runs this
+  // target has it.
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "m"(*reinterpret_cast<const int32_t*>(x)));
   return sum;
 #else
@@ -63,7 +68,7 @@ HWY_INLINE VecI add_quads(VecI sum, VecBytes w, const int8_t* x) {
 #endif
 }
 
-/// x in 8-bit blocks.
+/// x quantized to 8 bits in blocks.
 struct Rounded {
   const int8_t* numbers;
   const float* scales;
@@ -77,7 +82,8 @@ struct Group {
   const uint8_t* numbers;
 };
 
-/// Adds a block for part `part` of the rows, in 8 steps (q8) or, both halves of a byte at once, in 4 (q4).
+/// Adds one block of columns to the sums, for vector `part` of the rows: 8 steps of four columns (q8), or 4 steps that
+/// use both halves of a byte (q4).
 template <QuantizedFormat kFormat, int kX, int kGroups>
 HWY_INLINE void add_block(const uint8_t* const (&numbers)[kGroups], int64_t block, int part,
                           const int8_t* const (&x)[kX], VecI (&sum)[kX][kGroups]) {
@@ -107,7 +113,7 @@ HWY_INLINE void add_block(const uint8_t* const (&numbers)[kGroups], int64_t bloc
   }
 }
 
-/// Prefetches what a single row of x reads next: hardware prefetchers stop at page boundaries.
+/// Prefetches the weights that a single row of x needs next, because hardware prefetchers stop at page boundaries.
 template <QuantizedFormat kFormat>
 HWY_INLINE void prefetch_l2(const uint8_t* numbers, int64_t block) {
   constexpr int64_t kAhead = 1024;
@@ -116,7 +122,8 @@ HWY_INLINE void prefetch_l2(const uint8_t* numbers, int64_t block) {
   for (int64_t line = 0; line < kBytes; line += 64) hwy::Prefetch(numbers + block * kBytes + kAhead + line);
 }
 
-/// Multiplies kX rows of x with kGroups groups: to[i·ld + 16·g + lane].
+/// Multiplies kX rows of x with kGroups groups. Writes the result of row i and row `lane` of group g to to[i·ld + 16·g
+/// + lane].
 template <QuantizedFormat kFormat, int kX, int kGroups>
 HWY_NOINLINE void multiply_tile(const Rounded& x, const Group* groups, float* to, int64_t ld) {
   const LaneF df;
@@ -163,10 +170,10 @@ HWY_NOINLINE void multiply_tile(const Rounded& x, const Group* groups, float* to
   }
 }
 
-/// Rows of x and groups of weights per tile, as registers allow.
+/// Rows of x and groups of weights per tile, limited by registers.
 inline constexpr int kTileX = 6;
 inline constexpr int kTileGroups = 2;
-/// Groups at once for a single row, whose weights come from memory: more loads are in flight.
+/// Groups per tile for a single row of x. Its weights come from memory, and more groups keep more loads in flight.
 inline constexpr int kRowGroups = 4;
 
 template <QuantizedFormat kFormat, int kGroups, int kX = kTileX>
@@ -181,7 +188,7 @@ void multiply_row(int64_t count, const Rounded& x, const Group* groups, float* t
   if constexpr (kGroups > 1) multiply_row<kFormat, kGroups - 1>(count, x, groups, to);
 }
 
-/// Quantizes a row of x to 8-bit blocks. The results of consecutive blocks are `step` blocks apart.
+/// Quantizes a row of x to 8 bits in blocks. The results of consecutive blocks are `step` blocks apart.
 void round_row(const float* x, int64_t in, int64_t blocks, int64_t step, int32_t offset, int8_t* numbers, float* scales,
                int32_t* offset_corrections) {
   const LaneF d;
@@ -206,7 +213,7 @@ void round_row(const float* x, int64_t in, int64_t blocks, int64_t step, int32_t
       offset_corrections[block * step] = 0;
       continue;
     }
-    // A scale too small to divide by counts as a block of zeros.
+    // If the scale is too small to divide by, the block counts as zeros.
     const auto inverse = hn::Set(d, scale > 1e-37F ? 127.0F / largest : 0.0F);
     const hn::Rebind<int8_t, LaneF> d8;
     auto sum = hn::Zero(LaneI());
@@ -302,12 +309,12 @@ void unpack_group(const Group& group, int64_t first, int64_t count, int8_t* numb
   }
 }
 
-/// Blocks of k at once: the unpacked weights of a group and one tile of x stay in the L1 cache.
+/// Blocks of k per section, so that the unpacked weights of a group and one tile of x stay in the L1 cache.
 inline constexpr int64_t kSectionBlocks = 32;
-/// Rows of x at once: this section of them stays in the L2 cache for all groups of a task.
+/// Rows of x per section, so that they stay in the L2 cache for all groups of a task.
 inline constexpr int64_t kSectionRows = 512;
 
-/// run_groups by tiles of 16 rows, for rows [row_begin, row_end).
+/// run_groups() with tile instructions, for rows [row_begin, row_end).
 template <QuantizedFormat kFormat, class Function>
 void run_tiled_groups(const QuantizedLinear& args, TileUnit unit, Function activation, int64_t begin, int64_t end,
                       int64_t row_begin, int64_t row_end) {
@@ -319,7 +326,7 @@ void run_tiled_groups(const QuantizedLinear& args, TileUnit unit, Function activ
   HWY_ALIGN int8_t weights[kSectionBlocks * kBlock * kGroupRows];
   HWY_ALIGN float scales[kSectionBlocks * kGroupRows];
   HWY_ALIGN float tile[kTileSide * kGroupRows];
-  float* sums = nullptr;  // [groups, rows, 16] between sections
+  float* sums = nullptr;  // [groups, rows, 16]: sums between two sections of k
   if (blocks > kSectionBlocks) {
     sums = gemm_scratch<float>(GemmScratch::block, (end - begin) * kSectionRows * kGroupRows);
   }
@@ -337,7 +344,8 @@ void run_tiled_groups(const QuantizedLinear& args, TileUnit unit, Function activ
         float* to = sums == nullptr ? tile : sums + ((g - begin) * kSectionRows + row - row_begin) * kGroupRows;
         const int64_t block = row * blocks + first * kTileSide;
         const int64_t height = std::min(kTileSide, row_end - row);
-        // Sums pass from tiles to vectors through the L1 cache. They would wait there for stores to y that miss it.
+        // Tiles pass their sums to the vector unit through the L1 cache, where they would wait for stores to y that
+        // miss. So prefetch the lines of y.
         for (int64_t i = 0; last && i < height; ++i) __builtin_prefetch(y + (row + i) * weight.out + column, 1);
         multiply({numbers + block * kBlock, x_scales + block, weights, scales, count}, first == 0 ? 0.0F : 1.0F, to);
         if (last) finish_tile(args, activation, to, kGroupRows, row, height, column, columns);
@@ -346,7 +354,7 @@ void run_tiled_groups(const QuantizedLinear& args, TileUnit unit, Function activ
   }
 }
 
-/// Rounds all rows of x: each row in turn, or tiles [rows / 16, blocks, 16, 32] padded with zeros.
+/// Quantizes all rows of x: one after the other or, if `tiled`, as tiles [rows / 16, blocks, 16, 32] padded with zeros.
 void round_rows(const QuantizedLinear& args, int32_t offset, bool tiled) {
   const int64_t rows = args.x.dim(0);
   const int64_t in = args.weight.in;
@@ -375,9 +383,9 @@ void run_format(const QuantizedLinear& args, std::optional<TileUnit> tiles) {
   const Threads& threads = args.x.device().threads();
   const int64_t rows = args.x.dim(0);
   round_rows(args, kFormat == QuantizedFormat::q8 ? 128 : 8, tiles.has_value());
-  // A single row: ranges of 24 to 96 KiB of weights, two per thread if that is in between. Every range must start its
-  // memory streams, and no thread should wait long for the last one. More rows: 24 KiB, or less if many rows make each
-  // range long.
+  // A single row: tasks of 24 to 96 KiB of weights, two per thread if that is within these limits. Every task must
+  // start its memory streams, and no thread should wait long for the last one. More rows: 24 KiB, or less if many rows
+  // make each task long.
   const int64_t bytes = std::max<int64_t>(args.weight.group_bytes() * std::max<int64_t>(rows / 4, 1), 1);
   const int64_t share = rows > 1 ? 0 : args.weight.groups() * bytes / (2 * threads.count());
   const int64_t grain =
@@ -406,7 +414,8 @@ HWY_AFTER_NAMESPACE();
 namespace lamina::ops {
 namespace {
 
-/// The tiles for a product of `rows` rows; empty if by dot products. Forced by the kernels of "cpu_int8_product".
+/// The tile unit for a product of `rows` rows; empty: use dot products. ForcedKernel for "cpu_int8_product" overrides
+/// the choice.
 std::optional<TileUnit> int8_tiles_for(const Device& device, QuantizedFormat format, int64_t rows) {
   constexpr const char* kOp = "cpu_int8_product";
   const bool forced = !device.forced_kernel(kOp).empty();

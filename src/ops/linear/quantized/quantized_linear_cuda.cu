@@ -1,9 +1,11 @@
-// Tensor cores multiply a block of 32 weights × 16 rows at once (m16n8k32, unsigned × signed 8-bit). One or two 8-byte
-// loads per lane fill the fragment, with rows 2i and 2i + 1 in place of rows i and i + 8. The offset of the unsigned
-// weights is compensated by −128 · Σ x (−8 · Σ x), from which each sum starts. Sums within a block are exact; its
-// scales are applied in f32. x is quantized first, as on the CPU. A thread block of eight warps takes one group of 16
-// weight rows and up to 64 rows of x, each warp every eighth block of weights, so a weight is read once from memory for
-// all these rows. The partial sums of the warps are added in order.
+// quantized_linear() on tensor cores, for every call. A block of a quantized weight (32 columns × 16 rows) is one
+// operand of m16n8k32 (unsigned × signed 8-bit). One or two 8-byte loads per lane fill the fragment; rows 2i and 2i + 1
+// take the place of rows i and i + 8. The offset of the unsigned weights is corrected by −128 · Σ x (q4: −8 · Σ x),
+// from which each sum starts. Sums within a block are exact; its scales are applied in f32.
+//
+// x is quantized first, as on the CPU. A thread block of eight warps takes one group of 16 weight rows and up to 64
+// rows of x. Each warp takes every eighth block of weights, so a weight is read once from memory for all these rows.
+// The partial sums of the warps are added in order.
 #include "lamina/ops/linear/quantized_linear_kernel.h"
 
 #include "lamina/ops/activation/activation.cuh"
@@ -26,7 +28,7 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kBlock = kQuantizedBlock;
 constexpr int kRows = kQuantizedRows;
 
-/// x in 8-bit blocks; rows are padded to tensor-core tiles.
+/// x quantized to 8 bits in blocks; its rows are padded to whole tensor-core tiles.
 struct Rounded {
   int8_t* numbers;              // [padded, blocks · 32]
   float* scales;                // [blocks, padded]
@@ -34,7 +36,7 @@ struct Rounded {
   int64_t rows, padded, blocks;
 };
 
-/// One warp per block of a row.
+/// Quantizes x: one warp per block of 32 columns of a row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) round_kernel(const T* x, int64_t in, int offset, Rounded to) {
   const int64_t item = (blockIdx.x * int64_t{kThreads} + threadIdx.x) / kWarp;
@@ -50,7 +52,7 @@ __global__ void __launch_bounds__(kThreads) round_kernel(const T* x, int64_t in,
   to.offset_corrections[block * to.padded + row] = -offset * block_of_x.sum;
 }
 
-/// kTiles · 8 rows of x against one group of weights.
+/// Multiplies kTiles · 8 rows of x with one group of weight rows.
 template <QuantizedFormat kFormat, int kTiles, class T>
 __global__ void __launch_bounds__(kThreads)
     multiply_kernel(Rounded x, QuantizedGroups weights, const float* bias, Activation function, T* y) {
@@ -114,7 +116,7 @@ void launch(const QuantizedLinear& args, const Rounded& x) {
   check_launch(kOp);
 }
 
-/// Uses as few tiles of eight rows as possible, at most eight.
+/// Launches the kernel with as few tiles of eight rows as possible, at most eight tiles.
 template <QuantizedFormat kFormat, class T>
 void launch_rows(const QuantizedLinear& args, const Rounded& x) {
   if (x.rows <= 8) return launch<kFormat, 1, T>(args, x);

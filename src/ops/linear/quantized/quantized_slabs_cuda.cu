@@ -4,7 +4,8 @@
 // (dequantize.cuh); x is not quantized. The sums of the warps are added in shared memory.
 //
 // The kernel uses programmatic dependent launch and needs compute capability 9.0. It requests its first weights before
-// the previous kernel ends: only memory copies write quantized weights (quantize()), and a launch never overlaps those.
+// the previous kernel ends. That is safe, because only memory copies write quantized weights (quantize()), and a launch
+// never overlaps those.
 #include <algorithm>
 
 #include "lamina/ops/activation/gated_activation.cuh"
@@ -16,7 +17,7 @@
 namespace lamina::ops::cuda {
 namespace quantized_slab {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
@@ -25,39 +26,40 @@ constexpr int kStep = kStepBlocks * kQuantizedBlock;
 constexpr int kRow = kStep * 2;  // bytes of a row of x per step
 constexpr int kScaleBytes = kQuantizedRows * 2;
 constexpr int kMostStages = 8;
-constexpr int kMostRing = 12 << 10;  // bytes, per warp
-constexpr int kBarriers = 1024;      // bytes before the rings
+constexpr int kMostRing = 12 << 10;  // maximum bytes of a warp's ring
+constexpr int kBarriers = 1024;      // bytes reserved for barriers before the rings
 constexpr int kMostRows = 48;
 constexpr int kMostGatedRows = 32;
 
 struct Slabs {
   CUtensorMap x;  ///< [rows, in]
   QuantizedGroups weights;
-  const float* bias;  ///< or null
+  const float* bias;  ///< [out or 2·out], or null
   void* y;            ///< [rows, out]
   int rows, out;
-  int blocks;  ///< of 32 columns
-  int steps;   ///< along the columns
-  int stages;  ///< of a warp's ring
-  int second;  ///< groups between the gates and the ups
+  int blocks;  ///< number of blocks of 32 columns
+  int steps;   ///< number of steps along the columns
+  int stages;  ///< number of stages of a warp's ring
+  int second;  ///< number of groups from the gates to the ups
   Activation activation;
   Gate gate;
   GateUnit unit;
 };
 
-/// Sizes for kGroups groups of 16 weight rows and 8·kTiles tokens; kParts = 2: half of the groups are gates.
+/// Sizes for kGroups groups of 16 weight rows and 8·kTiles tokens. kParts = 2: half of the groups are gates.
 template <QuantizedFormat kFormat, int kGroups, int kTiles, int kParts>
 struct Sizes {
   static constexpr int kTokens = 8 * kTiles;
   static constexpr int kSlab = kGroups * kQuantizedRows;
   static constexpr int kOutputs = kSlab / kParts;
   static constexpr int kQuads = kOutputs / 4;
-  static constexpr int kBlock = kQuantizedRows * kQuantizedBlock / (kFormat == QuantizedFormat::q8 ? 1 : 2);  ///< bytes
-  static constexpr int kNumbers = kTokens * kRow;  ///< offset in a stage; x is first
+  /// Bytes of a block's values.
+  static constexpr int kBlock = kQuantizedRows * kQuantizedBlock / (kFormat == QuantizedFormat::q8 ? 1 : 2);
+  static constexpr int kNumbers = kTokens * kRow;  ///< offset of the quantized values in a stage; x comes first
   static constexpr int kScales = kNumbers + kGroups * kStepBlocks * kBlock;
   static constexpr int kStage = (kScales + kGroups * kStepBlocks * kScaleBytes + 1023) / 1024 * 1024;
   static constexpr int kStages = std::clamp(kMostRing / kStage, 2, kMostStages);
-  static constexpr int kPitch = kSlab + 4;  ///< floats between tokens of a warp's sums
+  static constexpr int kPitch = kSlab + 4;  ///< floats from one token to the next in a warp's sums
   static constexpr int kSums = kTokens * kPitch * 4;
 
   __host__ __device__ static int ring(int stages) { return (max(stages * kStage, kSums) + 1023) / 1024 * 1024; }
@@ -105,7 +107,7 @@ class WarpSlab {
       if (++stage == p_.stages) stage = 0, parity ^= 1;
     }
   }
-  /// to [tokens][kPitch].
+  /// Writes the sums to [tokens][kPitch].
   __device__ void put(float* to) const {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
@@ -123,7 +125,7 @@ class WarpSlab {
     constexpr int kEach = kGroups / kParts;
     return int64_t{blockIdx.x} * kEach + n % kEach + n / kEach * p_.second;
   }
-  /// Groups of a slab beyond the end are not copied; their sums are not used.
+  /// False for groups beyond the last one. They are not copied, and their sums are not used.
   __device__ bool has_group(int n) const {
     constexpr int kEach = kGroups / kParts;
     return int64_t{blockIdx.x} * kEach + n % kEach < (kParts == 2 ? p_.second : p_.weights.groups);
@@ -151,7 +153,7 @@ class WarpSlab {
   __device__ void copy_rows(int step, int stage) const {
     if (lane_ == 0) tma_load(ring_ + stage * S::kStage, p_.x, barriers_ + stage * 8, step * kStep, 0);
   }
-  /// Block b of a stage.
+  /// Multiplies block b of a stage.
   __device__ void multiply(const char* stage, int b) {
     const int g = lane_ / 4;
     const int pair = lane_ % 4;
@@ -159,7 +161,7 @@ class WarpSlab {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
-      for (int s = 0; s < 2; ++s) {  // the TMA swizzle of 128 bytes
+      for (int s = 0; s < 2; ++s) {  // x has TMA's 128-byte swizzle
         const int chunk = (b * 4 + s * 2 + pair / 2) ^ g;
         x[t][s] = *reinterpret_cast<const uint2*>(stage + (t * 8 + g) * kRow + chunk * 16 + pair % 2 * 8);
       }
@@ -194,8 +196,7 @@ class WarpSlab {
   float sums_[kGroups][kTiles][4] = {};
 };
 
-/// Bias, activation or gate, and the store of four outputs of a token. `out` is a multiple of 4, or the rest is
-/// skipped.
+/// Applies bias and activation or gate to up to four outputs of a token, and stores them.
 template <class T, int kParts>
 __device__ inline void finish(const Slabs& p, int token, int output, const float4 (&sums)[kParts]) {
   const int count = min(4, p.out - output);
@@ -284,7 +285,7 @@ bool launch_tokens(const QuantizedLinear& args, const Slabs& p) {
   return launch<kFormat, T, kGroups, 4, kParts>(args, p);
 }
 
-/// Larger slabs read x less often; there are enough blocks for all SMs, or nearly.
+/// Chooses the slab size. Larger slabs read x less often, but there must be enough blocks for (nearly) all SMs.
 template <QuantizedFormat kFormat, class T>
 bool launch_slabs(const QuantizedLinear& args, const Slabs& p, bool gated) {
   const int sms = sm_count(args.x.device());
@@ -306,7 +307,7 @@ bool run_slabs(const QuantizedLinear& args, bool gated, Gate gate, const GateOpt
   const DType type = args.x.dtype();
   const QuantizedWeight& weight = args.weight;
   const auto is_aligned = [](const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; };
-  constexpr int64_t kMost = 1 << 20;  // columns, groups; keeps indices in 32 bits
+  constexpr int64_t kMost = 1 << 20;  // columns and groups; then indices fit 32 bits
   const bool fits = (type == DType::bf16 || type == DType::f16) && has_dependent_launch(device) &&
                     args.x.dim(0) <= (gated ? kMostGatedRows : kMostRows) && weight.in > 0 && weight.in % 8 == 0 &&
                     weight.in <= kMost && weight.groups() <= kMost && is_aligned(args.x) && is_aligned(weight.data) &&

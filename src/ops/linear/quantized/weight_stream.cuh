@@ -1,7 +1,7 @@
 #pragma once
 
-// Products of at most eight rows of x with a quantized weight (weight_stream_cuda.cu): arguments, shared memory, and
-// the part of one warp.
+// Products of at most eight rows of x with a quantized weight (weight_stream_cuda.cu): the arguments, the layout of
+// shared memory, and the work of one warp.
 
 #include "lamina/ops/activation/gated_activation.cuh"
 #include "lamina/ops/linear/quantized/quantized_block.cuh"
@@ -12,65 +12,65 @@
 
 namespace lamina::ops::cuda::weight_stream {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
-constexpr int kMostWarps = 16;   // per block
-constexpr int kMostRows = 8;     // of x: one tensor-core tile
-constexpr int kMostStages = 12;  // in flight per warp
+constexpr int kMostWarps = 16;   // maximum number of warps per block
+constexpr int kMostRows = 8;     // maximum number of rows of x: one tensor-core tile
+constexpr int kMostStages = 12;  // maximum number of stages in flight per warp
 constexpr int kScaleBytes = kQuantizedRows * 2;
 constexpr int kBarrierBytes = kMostWarps * kMostStages * 8;
 
 struct Params {
   const void* x;          ///< [rows, in]
-  const uint8_t* weight;  ///< groups
-  const float* bias;      ///< or null
+  const uint8_t* weight;  ///< groups of 16 weight rows, see QuantizedWeight
+  const float* bias;      ///< [out or 2·out], or null
   void* y;                ///< [rows, out]
   int64_t group_bytes;
   int scale_bytes;
   int in, out, rows;
-  int blocks;       ///< of 32 columns
-  int groups;       ///< of 16 outputs
-  int grid;         ///< thread blocks
-  int most_groups;  ///< of a block
-  int tiles;        ///< 2: gates and ups
-  int second;       ///< groups between the gates and the ups
-  int parts;        ///< warps that share the columns of a group
-  int teams;        ///< of `parts` warps
-  int stages;       ///< of a warp's ring
+  int blocks;       ///< number of blocks of 32 columns
+  int groups;       ///< number of groups of 16 outputs
+  int grid;         ///< number of thread blocks
+  int most_groups;  ///< maximum number of groups per thread block
+  int tiles;        ///< 2 for gated units (gates and ups), else 1
+  int second;       ///< number of groups from the gates to the ups
+  int parts;        ///< number of warps that divide the columns of a group
+  int teams;        ///< number of teams of `parts` warps each
+  int stages;       ///< number of stages of a warp's ring
   Activation activation;
   Gate gate;
   GateUnit unit;
-  // RMS norm of x + residual, the actual factor of the product.
+  // If `normed`, the product uses the RMS norm of x + residual instead of x.
   bool normed;
-  int added;             ///< parts of the residual; 0 without one
+  int added;             ///< number of parts of the residual; 0 without one
   const void* residual;  ///< [added, rows, in]
-  void* h;               ///< [rows, in], if there is a residual
-  const float* scale;    ///< [in] or null
-  float offset;          ///< added to the scale
+  void* h;               ///< [rows, in]: written if there is a residual
+  const float* scale;    ///< [in], or null
+  float offset;          ///< added to the norm's scale
   float eps;
 };
 
-/// The blocks that a warp copies and multiplies in one step. At most eight blocks: for one row of x the sums of block i form column i
-/// of a tensor-core tile.
+/// The blocks of 32 columns that a warp copies and multiplies in one step. There are at most eight: with one row of x,
+/// the sums of block i form column i of a tensor-core tile.
 template <QuantizedFormat kFormat>
 struct Stage {
-  static constexpr int kBlocks = kFormat == QuantizedFormat::q8 ? 4 : 8;  ///< of 32 columns
+  static constexpr int kBlocks = kFormat == QuantizedFormat::q8 ? 4 : 8;  ///< number of blocks of 32 columns
   static constexpr int kBlock = kQuantizedRows * kQuantizedBlock / (kFormat == QuantizedFormat::q8 ? 1 : 2);
-  static constexpr int kScales = kBlocks * kScaleBytes;  ///< bytes before the values
+  static constexpr int kScales = kBlocks * kScaleBytes;  ///< bytes of the scales, which come before the values
   static constexpr int kBytes = kScales + kBlocks * kBlock;
 };
 
-/// Scale of a block of x, and the start of its sums, which compensates the offset of the unsigned weights.
+/// Scale of a block of x, and the start of its sums, which corrects for the offset of the unsigned weights.
 struct Factor {
   float scale;
   int correct;
 };
 
-/// Byte offsets in the shared memory of a block; kRows is 1 or kMostRows.
+/// Byte offsets of the arrays in the shared memory of a block. kRows is 1 or kMostRows.
 template <QuantizedFormat kFormat, int kRows>
 struct SharedLayout {
   int numbers;  ///< i8 [rows, pitch]: x
-  int pitch;    ///< padded so that rows start in different banks
+  int pitch;    ///< bytes per row, padded so that rows start in different banks
   int factors;  ///< Factor [blocks, kRows]
   int sums;     ///< float [parts, most_groups · tiles, kRows, 16]
   int squares;  ///< float [warps, kRows]
@@ -87,8 +87,8 @@ struct SharedLayout {
   }
 };
 
-/// The order in which a warp processes its stages: all its columns of a unit, then those of its team's next unit. A
-/// unit is a group of 16 weight rows: of gated units first the gates, then the ups.
+/// Position of a warp in its work: all its columns of one unit, then those of its team's next unit. A unit is a group
+/// of 16 weight rows; in gated products, groups of gates and of ups alternate.
 struct Cursor {
   int unit, chunk;
 
@@ -99,9 +99,9 @@ struct Cursor {
   }
 };
 
-/// A warp's share of the product: its columns of every teams-th unit of the block. Each sum is kept in four parts, by
-/// pairs of blocks within a stage: for one row, four lanes have one part each. They are added at the end of a unit, so
-/// that a row's bits do not depend on the number of rows.
+/// A warp's share of the product: its columns of every teams-th unit of the block. Each sum is kept in four parts, one
+/// per pair of blocks within a stage (with one row of x, four lanes have one part each). The parts are added at the end
+/// of a unit. So the result of a row does not depend on the number of rows.
 template <QuantizedFormat kFormat, int kRows>
 class WarpStream {
   using S = Stage<kFormat>;
@@ -133,7 +133,7 @@ class WarpStream {
     __syncwarp();
   }
 
-  /// Multiplies everything; the sums go to shared memory. x must be there.
+  /// Multiplies all units and writes the sums to shared memory. x must already be in shared memory.
   __device__ void run(const unsigned char* memory, const SharedLayout<kFormat, kRows>& at, float* sums) {
     const int row = kRows == 1 ? 0 : min(lane_ / 4, p_.rows - 1);
     const auto* numbers =
@@ -158,12 +158,12 @@ class WarpStream {
   }
 
  private:
-  /// The weights of a unit: groups of gates and ups alternate.
+  /// Address of a unit's weights. In gated products, groups of gates and of ups alternate.
   __device__ const uint8_t* unit_data(int unit) const {
     const int group = p_.tiles == 1 ? unit : unit / 2 + unit % 2 * p_.second;
     return p_.weight + static_cast<int64_t>(first_group_ + group) * p_.group_bytes;
   }
-  /// Starts the copy of the next stage that was not yet requested. One lane calls it.
+  /// Starts the copy of the next stage that was not yet requested. Only one lane calls it.
   __device__ void copy_next(int slot) {
     const int first = ahead_.chunk * S::kBlocks;
     const int count = min(S::kBlocks, blocks_ - first);
@@ -178,7 +178,7 @@ class WarpStream {
     ahead_.next(p_, chunks_);
     --left_;
   }
-  /// Prefetches as many stages to the L2 cache as the ring holds: their copies must wait for x.
+  /// Prefetches into the L2 cache as many stages as the ring holds. Their copies cannot start before x has arrived.
   __device__ void prefetch_more() const {
     Cursor cursor = ahead_;
 #pragma unroll 1
@@ -197,8 +197,8 @@ class WarpStream {
     }
     unpack_numbers<kFormat>(first, second, w);
   }
-  /// One row of x: the right operand of block i has x in column i and zeros elsewhere. So the sums of all blocks add up
-  /// in one tile, and each lane scales those of two blocks.
+  /// Adds a stage for one row of x. The right operand of block i has x in column i and zeros elsewhere. So the sums of
+  /// all blocks accumulate in one tile, and each lane scales the sums of two blocks.
   __device__ void add_stage_of_row(const unsigned char* stage, int count, const uint32_t* numbers,
                                    const Factor* factors, Sums& total) const {
     const int g = lane_ / 4;
@@ -263,11 +263,11 @@ class WarpStream {
 
   const Params& p_;
   const int lane_, part_, team_;
-  const int begin_, blocks_, chunks_;  // of 32 columns
+  const int begin_, blocks_, chunks_;  // in blocks of 32 columns; chunks_ in stages
   const int first_group_;
-  Cursor ahead_;  // next stage to copy
-  int left_;      // stages to copy
-  int total_;     // stages
+  Cursor ahead_;  // position of the next stage to copy
+  int left_;      // number of stages still to copy
+  int total_;     // number of stages
   uint32_t barriers_;
   unsigned char* ring_;
 };

@@ -1,15 +1,17 @@
-// Decoding with at most eight rows of x. Each SM has one block, which owns a contiguous range of groups of 16 weight
-// rows. Its warps split the columns; narrow or many groups are divided among teams of warps. Each warp streams its
-// columns through a ring of its own in shared memory with bulk copies (cp.async.bulk), so no block barrier interrupts
-// the stream. The partial sums of the warps are added in an order that depends only on the shape of the weight.
+// Products for decoding, with at most eight rows of x and a quantized weight. Each SM has one block, which owns a
+// contiguous range of groups of 16 weight rows. Its warps split the columns; if groups are narrow or many, they are
+// divided among teams of warps. Each warp streams its columns by bulk copies (cp.async.bulk) through a ring of its own
+// in shared memory, so no block barrier interrupts the stream. The partial sums of the warps are added in an order that
+// depends only on the shape of the weight.
 //
-// The kernel uses programmatic dependent launch and starts its copies before it waits for the previous kernel: only
-// memory copies write quantized weights (quantize()), and a launch never overlaps those. About 100 KB per SM are then
-// on the way, for 4-bit weights of a small layer all of them. The ring leaves room for the kernels before and after.
+// The kernel uses programmatic dependent launch and starts its copies before it waits for the previous kernel. That is
+// safe, because only memory copies write quantized weights (quantize()), and a launch never overlaps those. About 100
+// KB per SM are then in flight; for a small layer with 4-bit weights these are all its weights. The ring leaves room on
+// the SM for the previous and the next kernel.
 //
-// After the wait every block computes x + residual and its RMS norm, and quantizes the result to shared memory. The
-// norm's factor is the same for all columns: it does not change the 8-bit numbers and is applied to the sums. The first
-// block writes x + residual.
+// After the wait, every block computes x + residual and its RMS norm, and quantizes the result to shared memory. The
+// norm's factor is the same for all columns, so it does not change the 8-bit numbers and is applied to the sums. The
+// first block writes x + residual.
 #include "lamina/ops/linear/quantized/weight_stream.cuh"
 
 #include <algorithm>
@@ -17,11 +19,11 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace weight_stream;  // NOLINT: all of it is this kernel's
+using namespace weight_stream;  // NOLINT: kernel helpers
 
-constexpr int kRingBytes = 108 << 10;    // per block, so that two kernels fit an SM
-constexpr int kSharedBytes = 200 << 10;  // per block, if x takes much of it
-constexpr int kSumsBytes = 48 << 10;     // per block, for eight rows
+constexpr int kRingBytes = 108 << 10;    // bytes of the rings per block, so that two kernels fit on an SM
+constexpr int kSharedBytes = 200 << 10;  // bytes per block, if x takes much of it
+constexpr int kSumsBytes = 48 << 10;     // bytes of the sums per block, for eight rows
 
 template <class T>
 __device__ float4 load_quad(const T* from, bool there) {
@@ -38,7 +40,7 @@ __device__ inline void add_quad(float4& sum, const float4& v) {
   sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
 }
 
-/// Adds the parts of the residual in order, rounds the sum to x's dtype and lets the first block store it.
+/// Adds the parts of the residual to v in order and rounds the sum to x's dtype. The first block stores it as h.
 template <class T, int kRows>
 __device__ void add_residual(const Params& p, int column, bool there, float4 (&v)[kRows]) {
   constexpr int kAtOnce = kRows == 1 ? 4 : 1;
@@ -76,7 +78,7 @@ __device__ void add_residual(const Params& p, int column, bool there, float4 (&v
 /// Quantizes four columns per lane; eight lanes form a block of 32.
 template <int kOffset>
 __device__ Factor quantize_quad(const float4& v, uint32_t& word) {
-  // Bit patterns without sign compare like magnitudes; NaN exceeds all numbers.
+  // Bit patterns without the sign compare like magnitudes; NaN exceeds all numbers.
   const auto magnitude = [](float x) { return __float_as_uint(x) & 0x7fffffffU; };
   uint32_t most = max(max(magnitude(v.x), magnitude(v.y)), max(magnitude(v.z), magnitude(v.w)));
 #pragma unroll
@@ -89,8 +91,8 @@ __device__ Factor quantize_quad(const float4& v, uint32_t& word) {
   return {scale.value, -kOffset * sum};
 }
 
-/// Writes x to shared memory in blocks of 8 bits, and the squares of each row, summed per warp. kAtOnce loads are in
-/// flight per thread and row.
+/// Quantizes x into shared memory. Also writes the sum of squares of each row per warp, for the norm. kAtOnce loads are
+/// in flight per thread and row.
 template <QuantizedFormat kFormat, class T, int kRows, bool kNormed, int kAtOnce>
 __device__ void take_x(const Params& p, unsigned char* memory, const SharedLayout<kFormat, kRows>& at) {
   constexpr int kOffset = kFormat == QuantizedFormat::q8 ? 128 : 8;
@@ -101,7 +103,7 @@ __device__ void take_x(const Params& p, unsigned char* memory, const SharedLayou
   auto* factors = reinterpret_cast<Factor*>(memory + at.factors);
   float squares[kRows] = {};
 #pragma unroll 1
-  for (int begin = thread - lane; begin < quads; begin += kAtOnce * hop) {  // uniform per warp
+  for (int begin = thread - lane; begin < quads; begin += kAtOnce * hop) {  // the loop bounds are uniform per warp
     float4 v[kAtOnce][kRows];
 #pragma unroll
     for (int n = 0; n < kAtOnce; ++n) {
@@ -197,7 +199,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, kRows == 1 ? 2 : 1)
   WarpStream<kFormat, kRows> stream(p, memory, first_group, groups);
   trigger_dependents();
   grid_dependency_wait();
-  constexpr int kAtOnce = kRows == 1 ? 3 : 1;  // a down projection is several times as wide as the residual stream
+  // Three for one row, because a down projection is several times as wide as the residual stream.
+  constexpr int kAtOnce = kRows == 1 ? 3 : 1;
   p.normed ? take_x<kFormat, T, kRows, true, 1>(p, memory, at)
            : take_x<kFormat, T, kRows, false, kAtOnce>(p, memory, at);
   __syncthreads();
@@ -208,8 +211,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, kRows == 1 ? 2 : 1)
 #endif
 }
 
-/// Divides the outputs among blocks and warps, and sizes the rings. Depends on the number of rows only through the
-/// rings, so that a row's bits do not depend on the others. Returns false if shared memory does not suffice.
+/// Divides the outputs among blocks and warps, and sizes the rings. Only the rings depend on the number of rows, so the
+/// result of a row does not depend on the other rows. Returns false if shared memory does not suffice.
 template <QuantizedFormat kFormat, int kRows>
 bool divide(Params& p, int sm_count) {
   const auto sum_bytes = [&](int parts) {
@@ -219,7 +222,8 @@ bool divide(Params& p, int sm_count) {
   p.grid = std::max(std::min(p.groups, sm_count), (p.groups + fitting - 1) / fitting);
   p.most_groups = (p.groups + p.grid - 1) / p.grid;
   const int units = p.most_groups * p.tiles;
-  constexpr int kLeastBlocks = Stage<kFormat>::kBlocks * 3 / 4;  // per warp, but for small weights
+  // Minimum blocks of columns per warp, except for small weights.
+  constexpr int kLeastBlocks = Stage<kFormat>::kBlocks * 3 / 4;
   constexpr int kLeastWarps = 8;
   p.parts = 1;
   while (p.parts < kMostWarps && p.blocks / (2 * p.parts) >= (p.parts * units < kLeastWarps ? 2 : kLeastBlocks)) {
@@ -269,7 +273,7 @@ bool quantized_weight_stream(const QuantizedStream& args) {
   const QuantizedLinear& product = args.product;
   const QuantizedWeight& weight = product.weight;
   const Device& device = product.x.device();
-  constexpr int64_t kMost = 1 << 20;  // columns, outputs / 16; keeps indices in 32 bits
+  constexpr int64_t kMost = 1 << 20;  // columns and groups of 16 outputs; then indices fit 32 bits
   const bool fits = has_dependent_launch(device) && product.x.dim(0) >= 1 && product.x.dim(0) <= kMostRows &&
                     weight.in > 0 && weight.in % 4 == 0 && weight.in <= kMost && weight.groups() <= kMost &&
                     (!args.gated || (!args.options.interleaved && weight.out % (2 * QuantizedWeight::kRows) == 0));

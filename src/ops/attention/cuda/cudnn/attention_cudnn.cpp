@@ -1,7 +1,7 @@
-// cuDNN recognises attention in a graph of elementary operations and runs one fused kernel for it. These graphs
-// implement attention.h in the order cuDNN expects: scaled scores, soft cap, ALiBi bias; softmax as max, exp, sum and
-// division, with log Σ exp as second output. Backward is the chain rule through recomputed weights; dq accumulates in
-// f32. Execution plans are built once per shape and cached with the device.
+// Attention by cuDNN. cuDNN recognizes attention in a graph of elementary operations and runs one fused kernel for it.
+// These graphs implement attention.h in the order that cuDNN expects. Forward: scaled scores, soft cap, ALiBi bias;
+// softmax as max, exp, sum and division, with log Σ exp as second output. Backward: the chain rule with recomputed
+// weights; dq accumulates in f32. An execution plan is built once per shape and cached with the device.
 #include "lamina/ops/attention/cuda/cudnn/attention_cudnn.h"
 
 #include <bit>
@@ -20,9 +20,9 @@ namespace {
 
 using Key = std::vector<int64_t>;
 
-/// An execution plan and the tensor ids of its graph.
+/// An execution plan, and the tensor ids in its graph.
 struct ForwardPlan {
-  int64_t q, k, v, scale, slopes, y, log_sum;  ///< slopes: −1 if none
+  int64_t q, k, v, scale, slopes, y, log_sum;  ///< slopes is −1 if there is no ALiBi
   std::unique_ptr<CudnnPlan> plan;
 };
 struct BackwardPlan {
@@ -30,7 +30,7 @@ struct BackwardPlan {
   std::unique_ptr<CudnnPlan> plan;
 };
 
-/// Plans of a device by shape; an empty plan if cuDNN supports none.
+/// The plans of a device by shape. A plan is empty if cuDNN supports none for the shape.
 class Plans {
  public:
   explicit Plans(int index) {
@@ -121,7 +121,8 @@ struct Builder {
         square{sizes.batch, sizes.n_heads, sizes.seq_q, sizes.seq_k},
         columns{sizes.batch, sizes.n_heads, sizes.seq_q, 1} {}
 
-  /// A tensor [batch, seq, heads, d] as [batch, heads, seq, d], or with the last two dimensions transposed.
+  /// Adds a tensor [batch, seq, heads, d] to the graph as [batch, heads, seq, d], or with the last two dimensions
+  /// transposed.
   int64_t heads(const Shape& shape, const Shape& strides, bool transposed) {
     CudnnExtents extents{shape[0], shape[2], shape[1], shape[3]};
     CudnnExtents steps{strides[0], strides[2], strides[1], strides[3]};
@@ -148,7 +149,7 @@ struct Builder {
     return apply(CUDNN_POINTWISE_TANH_FWD, small, -1, square);
   }
   int64_t slopes() { return graph.tensor(CUDNN_DATA_FLOAT, {1, sizes.n_heads, 1, 1}, {sizes.n_heads, 1, 1, 1}); }
-  /// scores + slope · (key − query): ALiBi, valid for causal masks only (key <= query).
+  /// scores + slope · (key − query): ALiBi. Valid for causal masks only, where key <= query.
   int64_t with_alibi(int64_t scores, int64_t slopes_of_heads) {
     const int64_t row = graph.virtual_tensor(square, CUDNN_DATA_INT32);
     const int64_t column = graph.virtual_tensor(square, CUDNN_DATA_INT32);
@@ -172,7 +173,7 @@ struct Builder {
     graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scores, never, result, seen);
     return result;
   }
-  /// A [seq_q, seq_k] matrix per head, transposed, in the tensors' dtype.
+  /// Transposes a [seq_q, seq_k] matrix per head; the result has the tensors' dtype.
   int64_t transposed(int64_t from) {
     const int64_t n = sizes.seq_q * sizes.seq_k;
     const int64_t to = graph.virtual_tensor({sizes.batch, sizes.n_heads, sizes.seq_k, sizes.seq_q},
@@ -180,7 +181,8 @@ struct Builder {
     graph.reshape(from, to);
     return to;
   }
-  /// c = a b for dk or dv; with grouped heads, one product per query head and a sum over the group.
+  /// c = a · b for dk or dv. If several query heads share a KV head: one product per query head, then a sum over the
+  /// group.
   void multiply_grouped(int64_t a, int64_t b, int64_t width, int64_t c) {
     if (sizes.group == 1) {
       graph.multiply(a, b, c);
@@ -297,7 +299,7 @@ bool supports_cudnn(const AttentionForward& args) {
   const AttentionExtras& e = args.extras;
   const bool type = args.q.dtype() == DType::bf16 || args.q.dtype() == DType::f16;
   const bool options = o.pattern.kind == AttentionPattern::Kind::full && o.dropout == 0 &&
-                       o.scale > 0;  // cuDNN takes the row maximum before scaling
+                       o.scale > 0;  // cuDNN takes the row maximum before scaling, so the scale must be positive
   const bool extras = (e.alibi_slopes.defined() && !o.causal) || e.t5_bias.defined() || e.sinks.defined() ||
                       (e.document_starts.defined() && e.document_starts.numel() > 2);
   const auto width = [](int64_t d) { return d % 8 == 0 && d >= 16 && d <= 256; };

@@ -6,7 +6,7 @@
 
 namespace lamina::ops::cuda {
 
-/// The functions of cuDNN that attention calls, loaded at run time.
+/// The cuDNN functions that attention calls, loaded at run time.
 struct CudnnFunctions {
   explicit CudnnFunctions(const SharedLibrary& library);
 
@@ -22,9 +22,9 @@ struct CudnnFunctions {
 #undef LAMINA_DECLARE
 };
 
-/// Loaded by the first call; null if the library is missing, then attention uses our own kernels.
+/// The functions, loaded by the first call. Null if the library is missing; attention then uses our own kernels.
 const CudnnFunctions* find_cudnn();
-/// Throws Error if the library is missing.
+/// The functions; throws an Error if the library is missing.
 const CudnnFunctions& cudnn();
 
 }  // namespace lamina::ops::cuda

@@ -40,28 +40,28 @@ class CudnnUnsupported : public Error {
   using Error::Error;
 };
 
-/// Four sizes, [batch, heads, rows, columns], or strides.
+/// Four sizes or strides, of [batch, heads, rows, columns].
 using CudnnExtents = std::vector<int64_t>;
 
-/// A graph of tensor operations that cuDNN compiles into one or a few kernels. Tensors are numbered from 0 in order of
-/// creation; operations are added in topological order.
+/// A graph of tensor operations that cuDNN compiles into one or a few kernels. Tensors are numbered from 0 in the order
+/// of creation. Operations must be added in topological order.
 class CudnnGraph {
  public:
-  /// A tensor in the caller's memory; its address is bound when the plan runs.
+  /// Adds a tensor in the caller's memory. Its address is given when the plan runs.
   int64_t tensor(cudnnDataType_t type, const CudnnExtents& extents, const CudnnExtents& strides);
-  /// A scalar whose value is bound when the plan runs.
+  /// Adds a scalar whose value is given when the plan runs.
   int64_t scalar();
-  /// A constant scalar.
+  /// Adds a constant scalar.
   int64_t constant(float value);
-  /// A virtual tensor: an intermediate result that is not stored.
+  /// Adds a virtual tensor: an intermediate result that is not stored.
   int64_t virtual_tensor(const CudnnExtents& extents, cudnnDataType_t type = CUDNN_DATA_FLOAT);
   int64_t virtual_tensor(const CudnnExtents& extents, const CudnnExtents& strides, cudnnDataType_t type);
 
   void multiply(int64_t a, int64_t b, int64_t c);
-  /// y = mode(x), mode(x, b) or, for a select, mode(x, b, t); −1 for absent operands.
+  /// y = mode(x), mode(x, b) or, for a select, mode(x, b, t). Operands that do not exist are −1.
   void pointwise(cudnnPointwiseMode_t mode, int64_t x, int64_t b, int64_t y, int64_t t = -1,
                  cudnnDataType_t precision = CUDNN_DATA_FLOAT);
-  /// y = each element's index along an axis of x.
+  /// y = the index of each element along an axis of x.
   void index(int64_t x, int64_t axis, int64_t y);
   void reduce(cudnnReduceTensorOp_t mode, int64_t x, int64_t y);
   /// y = x with a different shape.
@@ -84,7 +84,7 @@ class CudnnGraph {
   std::vector<Constant> constants_;
 };
 
-/// An execution plan: the first engine configuration that cuDNN accepts for the graph. Throws CudnnUnsupported if there
+/// An execution plan for a graph: the first engine configuration that cuDNN accepts. Throws CudnnUnsupported if there
 /// is none.
 class CudnnPlan {
  public:
@@ -92,10 +92,10 @@ class CudnnPlan {
 
   struct Binding {
     int64_t tensor;
-    void* address;  ///< on the device, or on the host for a number
+    void* address;  ///< in device memory; for a scalar, in host memory
   };
-  /// If the device autotunes, the first run times the configurations of the chosen engine on these tensors and keeps
-  /// the fastest.
+  /// Runs the plan. If the device autotunes, the first run times the configurations of the chosen engine on these
+  /// tensors and keeps the fastest.
   void run(const Device& device, cudnnHandle_t handle, const std::vector<Binding>& bindings);
 
  private:

@@ -1,3 +1,4 @@
+// Loads the cuDNN functions of cudnn_functions.h at run time.
 #include <optional>
 
 #include "lamina/base/error.h"

@@ -1,22 +1,24 @@
-// Forward on tensor cores (mma.sync) for GPUs other than Hopper and cases wgmma/forward_wgmma_cuda.cu does not
-// support; bf16 and f16, heads up to 128 wide (padded to 64 or 128). A block of four warps has 128 queries of one head,
-// 32 per warp, so each key or value fragment read from shared memory feeds two row tiles. It iterates over tiles of 64
-// keys, double-buffered in shared memory. Scores, weights, softmax statistics and the output accumulator stay in
-// registers. Weights are computed with exp2. Tiles that no query sees are never loaded; warps skip the parts their own
-// rows cannot see, and only warps at a mask edge test single scores. Blocks of one head are adjacent, so its keys hit
-// the L2 cache; the longest start first. There are four kernels each (ScoreFeatures), so plain scores do not pay for
-// the instructions and registers of the others.
+// Forward with mma.sync, for GPUs other than Hopper and for cases that wgmma/forward_wgmma_cuda.cu does not support.
+// bf16 and f16, heads up to 128 wide (padded to 64 or 128).
+//
+// A block of four warps has 128 queries of one head, 32 per warp, so each key or value fragment read from shared memory
+// feeds two row tiles. It iterates over tiles of 64 keys, double-buffered in shared memory. Scores, weights, softmax
+// statistics and the output accumulator stay in registers. Weights are computed with exp2. Tiles that no query sees are
+// never loaded. Warps skip the parts of a tile that their own rows cannot see, and only warps at the edge of the mask
+// test single scores. Blocks of one head are adjacent, so its keys hit the L2 cache; the longest blocks start first.
+// There are four versions of the kernel (ScoreFeatures), so plain scores do not pay for the instructions and registers
+// of the other features.
 #include "lamina/ops/attention/cuda/softmax.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kRowTiles = 2;               // of 16 queries, per warp
+constexpr int kRowTiles = 2;               // tiles of 16 queries per warp
 constexpr int kWarpRows = kRowTiles * 16;  // 32
 constexpr int kQueries = kThreads / 32 * kWarpRows;
 constexpr int kKeys = 64;
-/// Keys whose scores are held at once, limited by registers.
+/// Keys whose scores are in registers at once, limited by the number of registers.
 template <int kD>
 constexpr int kPartOf = kD == 64 ? kKeys : kKeys / 2;
 
@@ -43,8 +45,8 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
 
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp_row = static_cast<int>(threadIdx.x) / 32 * kWarpRows;
-  const int query = q0 + warp_row + lane / 4;  // the lane's first row
-  const int column = lane % 4 * 2;             // and column
+  const int query = q0 + warp_row + lane / 4;  // first row of the lane
+  const int column = lane % 4 * 2;             // first column of the lane
   const WarpKeyRange reach(p.mask, q0 + warp_row, min(q0 + warp_row + kWarpRows, q1));
   constexpr bool kGeneral = has_general_scores(kWork);
   const float unit = p.unit;
@@ -67,7 +69,8 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
   int k0 = next_tile(max(p.mask.keys(q0).begin, 0) / kKeys * kKeys);
   if (k0 < k_end) fill(stage(0), k0);
   cp_async_commit();
-  constexpr bool kLoaded = kD == 64;  // wider heads leave no registers for it
+  // Whether the queries are kept in registers; wider heads leave no registers for them.
+  constexpr bool kLoaded = kD == 64;
   LeftOperand<T, kD, kRowTiles> loaded;
   if constexpr (kLoaded) {
     cp_async_wait<1>();
@@ -77,7 +80,7 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
   for (int n = 0; k0 < k_end; ++n) {
     const int next = next_tile(k0 + kKeys);
     cp_async_wait();
-    __syncthreads();  // this stage is filled; the other one is no longer read
+    __syncthreads();  // this stage is filled, and the other one is no longer read
     if (next < k_end) {
       fill(stage((n + 1) % 2), next);
       cp_async_commit();
@@ -121,7 +124,7 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
     }
     k0 = next;
   }
-  cp_async_wait();  // for the queries, if there were no keys
+  cp_async_wait();  // the queries may still be in flight if there were no keys
   __syncthreads();
   rows.finish<kD / 8>(p, p.statistics_row(b, head), query, q1, has_dropout(kWork) ? p.dropout.factor : 1.0F, y);
   T* to = static_cast<T*>(p.y) + p.y_at.at(b, q0 + warp_row, head);

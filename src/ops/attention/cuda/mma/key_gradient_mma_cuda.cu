@@ -1,6 +1,6 @@
-// dk and dv on tensor cores (mma.sync): a block has a tile of keys of one KV head and iterates over the queries of all
-// heads that share it. Scores are held transposed, keys × queries, so that weights and score gradients are the left
-// operands of dv and dk directly from registers.
+// dk and dv of the two-pass backward with mma.sync. A block has a tile of keys of one KV head and iterates over the
+// queries of all heads that share this KV head. Scores are computed transposed, as keys × queries, so that weights and
+// score gradients can be the left operands of dv and dk directly from registers.
 #include "lamina/ops/attention/cuda/mma/backward_mma.cuh"
 
 namespace lamina::ops::cuda {
@@ -8,13 +8,13 @@ namespace {
 
 using Coverage = DeviceMask::Coverage;
 
-/// Copies one float to shared memory with cp.async; zero if outside.
+/// Copies one float to shared memory with cp.async; copies zero if not `inside`.
 __device__ void copy_number(uint32_t to, const float* from, bool inside) {
   const int bytes = inside ? 4 : 0;
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(bytes));
 }
 
-/// Copies a tile of queries and their dy to shared memory at `to`, and their base and delta to `numbers`, with
+/// Starts copying a tile of queries and their dy to shared memory at `to`, and their base and delta to `numbers`, with
 /// cp.async.
 template <class T, int kD>
 __device__ __forceinline__ void fill_stage(const AttentionParams& p, int b, int head, int q0, uint32_t to,
@@ -54,8 +54,8 @@ __global__ __launch_bounds__(kGradientThreads,
   const int k1 = min(k0 + kRows, p.seq_k);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp_row = static_cast<int>(threadIdx.x) / 32 * 16 * kRowTiles;
-  const int key = k0 + warp_row + lane / 4;  // the lane's first row
-  const int column = lane % 4 * 2;           // and column
+  const int key = k0 + warp_row + lane / 4;  // first row of the lane
+  const int column = lane % 4 * 2;           // first column of the lane
 
   const int q_end = min(p.mask.queries(k1 - 1).end, p.seq_q);
   const int q_begin = max(p.mask.queries(k0).begin, 0) / kStreamedRows * kStreamedRows;
@@ -65,7 +65,7 @@ __global__ __launch_bounds__(kGradientThreads,
     return !kGeneral || p.mask.is_contiguous_range ||
            p.mask.next_keys(q0, min(q0 + kStreamedRows, p.seq_q), k0, k1, kRows) < k1;
   };
-  // Steps run over all heads of the group: head n / steps, tile n % steps.
+  // Steps run over all query heads of the group: step n is tile n % steps of head n / steps.
   const int steps = q_begin < q_end ? (q_end - q_begin + kStreamedRows - 1) / kStreamedRows : 0;
   const auto next_step = [&](int n) {
     while (n < steps * p.group && !seen(q_begin + n % steps * kStreamedRows)) ++n;
@@ -91,7 +91,7 @@ __global__ __launch_bounds__(kGradientThreads,
   for (int stage = 0; n < steps * p.group; stage ^= 1) {
     const int next = next_step(n + 1);
     cp_async_wait();
-    __syncthreads();  // this stage is filled; the other one is no longer read
+    __syncthreads();  // this stage is filled, and the other one is no longer read
     if (next < steps * p.group) {
       fill(stage ^ 1, next);
       cp_async_commit();
@@ -135,7 +135,7 @@ __global__ __launch_bounds__(kGradientThreads,
     }
     n = next;
   }
-  cp_async_wait();  // for the keys, if there were no queries
+  cp_async_wait();  // the keys may still be in flight if there were no queries
   __syncthreads();
   scale_sums<kRowTiles, kD / 8>(dk, p.scale);
   if (has_dropout(kWork)) scale_sums<kRowTiles, kD / 8>(dv, p.dropout.factor);

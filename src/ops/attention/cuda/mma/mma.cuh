@@ -1,11 +1,12 @@
 #pragma once
 
-// mma.sync primitives: 16×8×16 products of bf16 or f16 with f32 accumulators, tiles in shared memory, cp.async.
+// mma.sync primitives for attention: 16×8×16 products of bf16 or f16 with f32 accumulators, and tiles in shared memory
+// that are filled with cp.async.
 //
-// A tile is rows of kD elements (64 or 128) with XOR-swizzled 16-byte chunks: chunk c of row r is stored at c ^ (r %
-// 8), so that the eight rows of an 8×8 matrix are free of bank conflicts. In each 16×8 block of an accumulator, lane l
-// holds rows l / 4 and l / 4 + 8, columns 2·(l % 4) and the next: {row, row, row + 8, row + 8}. Two adjacent blocks,
-// rounded, form the left operand of the next product directly, without shared memory.
+// A tile has rows of kD elements (64 or 128) with XOR-swizzled 16-byte chunks: chunk c of row r is stored at c ^ (r %
+// 8), so that the eight rows of an 8×8 matrix have no bank conflicts. In each 16×8 block of an accumulator, lane l
+// holds columns 2·(l % 4) and 2·(l % 4) + 1 of rows l / 4 and l / 4 + 8, as {row, row, row + 8, row + 8}. Two adjacent
+// blocks, rounded, form the left operand of the next product directly, without shared memory.
 
 #include "lamina/ops/attention/cuda/device.cuh"
 #include "lamina/tensor/cuda/matrix_loads.cuh"
@@ -26,10 +27,10 @@ using lamina::cuda::shared_address;
 
 using lamina::cuda::mma_m16n8k16;
 
-/// Index of a row (counted from the lane's first) among the lane's own rows, two per 16.
+/// Index of a row among the lane's own rows, of which there are two per 16. `row` counts from the lane's first row.
 __device__ constexpr int half_of(int row) { return row / 16 * 2 + row / 8 % 2; }
 
-/// Two numbers rounded and packed, the first in the lower half.
+/// Rounds two numbers and packs them, the first in the lower half.
 template <class T>
 __device__ inline uint32_t pack_pair(float low, float high);
 template <>
@@ -43,12 +44,12 @@ __device__ inline uint32_t pack_pair<__half>(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-/// tanh with an absolute error of about 1e-7: enough for the soft cap of 16-bit types.
+/// tanh with an absolute error of about 1e-7, enough for the soft cap of 16-bit types.
 __device__ inline float quick_tanh(float x) {
   return fmaf(-2.0F, reciprocal(1.0F + fast_exp2(2.0F * kLog2E * x)), 1.0F);
 }
 
-/// Copies up to eight elements one by one and pads with zeros.
+/// Copies up to eight elements one by one to shared memory, and pads with zeros.
 template <class T>
 __device__ __noinline__ void copy_singly(uint32_t to, const T* from, int count) {
   uint32_t words[4];
@@ -74,8 +75,8 @@ struct Tile {
     return base + static_cast<uint32_t>((row * kD + ((chunk ^ (row & 7)) * 8)) * 2);
   }
 
-  /// Fills kRows rows from global memory with kThreads threads; zeros beyond `count` rows and `width` columns. Complete
-  /// after cp_async_wait() and a barrier.
+  /// Starts filling kRows rows from global memory with kThreads threads. Rows from `count` on and columns from `width`
+  /// on become zero. The tile may be read after cp_async_wait() and a barrier.
   template <int kRows, int kThreads>
   __device__ void fill(const T* from, int64_t stride, int count, int width, bool vectorized) const {
     constexpr int kChunks = kD / 8;
@@ -98,24 +99,24 @@ struct Tile {
     }
   }
 
-  /// Left operand: 16 rows from `row` on, columns 16·step and following.
+  /// Loads a left operand: 16 rows from `row` on, columns 16·step to 16·step + 15.
   __device__ void left(uint32_t (&to)[4], int row, int step) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     ldmatrix_x4(to, at(row + lane % 16, step * 2 + lane / 16));
   }
-  /// Right operand whose columns are 16 rows of the tile: {b0, b1} of the first eight, then of the others.
+  /// Loads a right operand whose columns are 16 rows of the tile: {b0, b1} of the first eight rows, then of the others.
   __device__ void right_rows(uint32_t (&to)[4], int row, int step) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     ldmatrix_x4(to, at(row + lane / 16 * 8 + lane % 8, step * 2 + lane / 8 % 2));
   }
-  /// Right operand whose rows are 16 rows of the tile, and whose columns are columns 16·block and following.
+  /// Loads a right operand whose rows are 16 rows of the tile, and whose columns are columns 16·block to 16·block + 15.
   __device__ void right_columns(uint32_t (&to)[4], int row, int block) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     ldmatrix_x4_trans(to, at(row + lane % 16, block * 2 + lane / 16));
   }
 };
 
-/// Accumulators of a warp: kRowTiles times 16 rows, kBlocks times 8 columns.
+/// Accumulators of a warp: kRowTiles tiles of 16 rows, kBlocks blocks of 8 columns.
 template <int kRowTiles, int kBlocks>
 using AccumulatorTile = float[kRowTiles][kBlocks][4];
 
@@ -131,7 +132,7 @@ __device__ inline void clear(AccumulatorTile<kRowTiles, kBlocks>& sums) {
   }
 }
 
-/// sums += a bᵀ: rows `a_row` and following of tile a, rows `b_row` and following of tile b.
+/// sums += a bᵀ, for the rows from `a_row` on of tile a and the rows from `b_row` on of tile b.
 template <class T, int kD, int kRowTiles, int kBlocks>
 __device__ inline void multiply_tiles(AccumulatorTile<kRowTiles, kBlocks>& sums, const Tile<T, kD>& a, int a_row,
                                       const Tile<T, kD>& b, int b_row) {
@@ -153,7 +154,7 @@ __device__ inline void multiply_tiles(AccumulatorTile<kRowTiles, kBlocks>& sums,
   }
 }
 
-/// The left operand of a warp's rows, held in registers.
+/// The left operand of a warp's rows, kept in registers.
 template <class T, int kD, int kRowTiles>
 struct LeftOperand {
   uint32_t parts[kD / 16][kRowTiles][4];
@@ -167,7 +168,7 @@ struct LeftOperand {
   }
 };
 
-/// multiply_tiles with the left operand in registers.
+/// multiply_tiles() with the left operand in registers.
 template <class T, int kD, int kRowTiles, int kBlocks>
 __device__ inline void multiply_loaded(AccumulatorTile<kRowTiles, kBlocks>& sums,
                                        const LeftOperand<T, kD, kRowTiles>& left, const Tile<T, kD>& b, int b_row) {
@@ -199,8 +200,9 @@ __device__ inline void for_places(const F& fn) {
   }
 }
 
-/// Calls fn(sum, row, column) for each accumulator element, with `sum` by reference; row and column are relative to the
-/// lane's first. Test uniform conditions outside: a branch per element costs more than the work.
+/// Calls fn(sum, row, column) for each accumulator element, with `sum` by reference; row and column count from the
+/// lane's first. Test conditions that are the same for all elements outside: a branch per element costs more than the
+/// work.
 template <int kRowTiles, int kBlocks, class F>
 __device__ inline void for_sums(AccumulatorTile<kRowTiles, kBlocks>& sums, const F& fn) {
 #pragma unroll
@@ -213,8 +215,8 @@ __device__ inline void for_sums(AccumulatorTile<kRowTiles, kBlocks>& sums, const
   }
 }
 
-/// sums += x b, with x the rounded accumulators of a previous product; its columns match rows `b_row` and following of
-/// tile b.
+/// sums += x · b, where x is the accumulators of a previous product, which are rounded. The columns of x match the rows
+/// of tile b from `b_row` on.
 template <class T, int kD, int kRowTiles, int kBlocks>
 __device__ inline void add_product_of(AccumulatorTile<kRowTiles, kD / 8>& sums,
                                       const AccumulatorTile<kRowTiles, kBlocks>& x, const Tile<T, kD>& b, int b_row) {
@@ -241,8 +243,8 @@ __device__ inline void add_product_of(AccumulatorTile<kRowTiles, kD / 8>& sums,
   }
 }
 
-/// Writes a warp's accumulators to rows `stride` apart, staged in the warp's own rows of a tile so that global stores
-/// are 16 bytes wide. All lanes must call it.
+/// Writes a warp's accumulators to global memory, with row stride `stride`. They are staged in the warp's own rows of a
+/// shared-memory tile, so that global stores are 16 bytes wide. All lanes must call it.
 template <class T, int kD, int kRowTiles>
 __device__ inline void store_sums(const AccumulatorTile<kRowTiles, kD / 8>& sums, const Tile<T, kD>& tile, int tile_row,
                                   T* to, int64_t stride, int count, int width, bool vectorized) {

@@ -1,5 +1,5 @@
-// dq and dt5 on tensor cores (mma.sync): a block has a tile of queries of one head and iterates over the keys as
-// forward does. Each warp sums the gradient of the T5 buckets in shared memory.
+// dq and the gradient of the T5 bias (dt5) of the two-pass backward with mma.sync. A block has a tile of queries of one
+// head and iterates over the keys, as forward does. Each warp sums the gradient of the T5 buckets in shared memory.
 #include "lamina/ops/attention/cuda/mma/backward_mma.cuh"
 
 namespace lamina::ops::cuda {
@@ -10,18 +10,19 @@ constexpr int kBlocks = kPart / 8;
 
 using Coverage = DeviceMask::Coverage;
 
-constexpr int kDiagonalFloats = 72;  // per diagonal of 8×8 blocks; padded so that four use different banks
+// Floats per diagonal of 8×8 blocks, padded so that four diagonals use different banks.
+constexpr int kDiagonalFloats = 72;
 
-/// Per-warp sums by T5 bucket. For tiles entirely beyond the last bucket's distance (most tiles), each lane adds to a
-/// register. For other tiles, each lane first adds its 8×8 blocks along block diagonals; then one lane sums each single
-/// diagonal, and runs of equal buckets are joined.
+/// Per-warp sums of score gradients by T5 bucket. Most tiles lie entirely beyond the distance of the last bucket; for
+/// these each lane adds to a register. For the other tiles, each lane first adds its 8×8 blocks along block diagonals;
+/// then one lane sums each single diagonal, and runs of equal buckets are added up.
 struct BucketSums {
   float* sums;  // [buckets]
   float* scratch;
   float held = 0;     // this lane's sum for the last bucket of one side
   int held_side = 0;  // 1: keys after the query, −1: before
 
-  /// Adds the held sum to its bucket.
+  /// Adds the sum that is kept in the register to its bucket.
   __device__ void release(const AttentionParams& p) {
     const float sum = lamina::cuda::warp_sum(held);
     if (held_side != 0 && static_cast<int>(threadIdx.x) % 32 == 0) sums[p.bucket_of(held_side * p.t5_flat_from)] += sum;
@@ -29,7 +30,7 @@ struct BucketSums {
     held = 0;
   }
 
-  /// Adds the gradients of 16·kRowTiles queries at positions from `position` on and kPart keys from k0 on.
+  /// Adds the score gradients of 16·kRowTiles queries, at positions from `position` on, and kPart keys from k0 on.
   template <int kRowTiles>
   __device__ void add(const AttentionParams& p, const AccumulatorTile<kRowTiles, kBlocks>& grads, int position,
                       int k0) {
@@ -45,7 +46,7 @@ struct BucketSums {
   }
 
  private:
-  /// `distance` is key − query of the tile's first row and column.
+  /// Adds a tile along its diagonals. `distance` is key − query of its first row and column.
   template <int kRowTiles>
   __device__ void add_diagonals(const AttentionParams& p, const AccumulatorTile<kRowTiles, kBlocks>& grads,
                                 int distance) {
@@ -96,8 +97,8 @@ struct BucketSums {
     }
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-      const int behind = __shfl_down_sync(lamina::cuda::kAllLanes, bucket[pass], 1);
-      if (lane == 31 || behind != bucket[pass]) sums[bucket[pass]] += total[pass];
+      const int next_bucket = __shfl_down_sync(lamina::cuda::kAllLanes, bucket[pass], 1);
+      if (lane == 31 || next_bucket != bucket[pass]) sums[bucket[pass]] += total[pass];
       __syncwarp();
     }
   }
@@ -107,7 +108,7 @@ struct BucketSums {
 template <int kRowTiles>
 constexpr int kBucketFloats = kMostMmaBuckets + (2 * kRowTiles + kBlocks - 1) * kDiagonalFloats;
 
-/// Sums the warps' gradients of the T5 bias, in order.
+/// Writes the gradients of the T5 bias: sums over the warps, in order.
 template <int kRowTiles>
 __device__ __forceinline__ void store_bucket_sums(const AttentionParams& p, const float* bucket_memory, float* out) {
   for (int n = threadIdx.x; n < p.t5_buckets; n += kGradientThreads) {
@@ -145,8 +146,8 @@ __global__ __launch_bounds__(kGradientThreads,
   const T* v = static_cast<const T*>(p.v) + p.v_at.at(b, 0, kv_head);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp_row = warp * 16 * kRowTiles;
-  const int query = q0 + warp_row + lane / 4;  // the lane's first row
-  const int column = lane % 4 * 2;             // and column
+  const int query = q0 + warp_row + lane / 4;  // first row of the lane
+  const int column = lane % 4 * 2;             // first column of the lane
   const WarpKeyRange reach(p.mask, q0 + warp_row, min(q0 + warp_row + 16 * kRowTiles, q1));
   const HeadBias bias = kGeneral ? p.bias_of(head_index) : HeadBias{};
   const uint64_t stream = dropout_stream<kWork>(p);

@@ -1,13 +1,13 @@
-// Backward of the fallback kernels (tiles.cuh), in two passes: dk and dv by keys, dq by queries.
+// Backward of the fallback kernels (tiles.cuh) in two passes: dk and dv per key tile, dq per query tile.
 #include "lamina/ops/attention/cuda/tiles/tiles.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace tiles;  // NOLINT: what both directions share
+using namespace tiles;  // NOLINT: kernel helpers
 
-/// Weights and score gradients of one tile. In: `s` = q·k, `dp` = dy·v. Out: s holds the weights after dropout, dp the
-/// gradient of scale · q·k, and `direct` (if not null) that of the score after the soft cap.
+/// Computes weights and score gradients of one tile. Input: s = q·k and dp = dy·v. Output: s holds the weights after
+/// dropout, dp the gradient of scale · q·k, and `direct` (if not null) the gradient of the score after the soft cap.
 __device__ void find_gradients(const AttentionParams& p, int b, int head, int q0, int q1, int k0, bool partial,
                                float s[kSide][kSide], float dp[kSide][kSide], float (*direct)[kSide]) {
   const Place place;
@@ -90,11 +90,11 @@ __global__ __launch_bounds__(kThreads) void key_gradient_kernel(const __grid_con
   store_slice(static_cast<T*>(p.dv) + p.dv_at.at(task.b, k0, task.head), p.dv_at.seq, k1 - k0, p.d_v, slice, dv);
 }
 
-/// Adds a tile of score gradients to the buckets of its distances: first sums along diagonals, then each thread its own
-/// buckets. `diagonals` holds 2·64 numbers.
+/// Adds a tile of score gradients to the buckets of their distances. First sums along diagonals; then each thread adds
+/// these to its own buckets. `diagonals` holds 2·64 numbers.
 __device__ void add_to_buckets(const AttentionParams& p, const float (*square)[kTile + 1], int q0, int k0, float* out,
                                float* diagonals, int* buckets) {
-  __syncthreads();  // `square` is complete; the previous diagonals have been read
+  __syncthreads();  // `square` is complete, and the previous diagonals have been read
   const int t = threadIdx.x;
   if (t < 2 * kTile - 1) {
     const int n = t - (kTile - 1);  // column − row

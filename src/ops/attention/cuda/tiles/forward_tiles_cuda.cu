@@ -4,7 +4,7 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace tiles;  // NOLINT: what both directions share
+using namespace tiles;  // NOLINT: kernel helpers
 
 template <class T>
 __global__ __launch_bounds__(kThreads) void forward_kernel(const __grid_constant__ AttentionParams p) {
@@ -12,7 +12,7 @@ __global__ __launch_bounds__(kThreads) void forward_kernel(const __grid_constant
   __shared__ float weights[kTile][kTile + 1];
   const int tiles = tiles_of(p.seq_q);
   const Task task(tiles, p.n_heads);
-  const int q0 = (tiles - 1 - task.tile) * kTile;  // longest first: the last causal tiles see the most keys
+  const int q0 = (tiles - 1 - task.tile) * kTile;  // longest first: with a causal mask the last tiles see the most keys
   const int q1 = min(q0 + kTile, p.seq_q);
   const int slice = static_cast<int>(blockIdx.y) * kSlice;
   const int kv_head = task.head / p.group;

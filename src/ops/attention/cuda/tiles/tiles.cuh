@@ -1,14 +1,17 @@
 #pragma once
 
-// Fallback attention with tiles of 64 queries × 64 keys and plain f32 FMAs, for every width, option and dtype: used for
-// f32 and for cases without a tensor-core kernel. A block of 256 threads holds a tile of scores in registers, 4 × 4 per
-// thread, computed through shared memory 32 columns at a time, so any d_qk works. A block holds kSlice columns of the
-// outputs (y, dq, or dk and dv); wider heads use several blocks, each of which recomputes the scores. Forward keeps the
-// running maximum and sum of a row in the registers of the 16 threads that share it. Backward is two kernels: one block
-// per key tile for dk and dv, one per query tile for dq and dt5. Every sum is accumulated by one block in a fixed
-// order, without atomics, so results are deterministic. dk and dv are summed from the last query to the first: with a
-// causal mask the weights of a key are largest for its first queries, and adding small terms to a large sum loses
-// precision.
+// Fallback attention with tiles of 64 queries × 64 keys and f32 FMAs, for every width, option and dtype. Used for f32
+// and for cases without a tensor-core kernel.
+//
+// A block of 256 threads holds a tile of scores in registers, 4 × 4 per thread. Scores are computed through shared
+// memory, 32 columns of q and k at a time, so any d_qk works. A block holds kSlice columns of the outputs (y, dq, or dk
+// and dv); wider heads use several blocks, each of which computes the scores again. Forward keeps the running maximum
+// and sum of a row in the registers of the 16 threads that share the row.
+//
+// Backward is two kernels: one block per key tile for dk and dv, one per query tile for dq and dt5. Every sum is
+// accumulated by one block in a fixed order, without atomics, so results are deterministic. dk and dv are summed from
+// the last query to the first: with a causal mask the weights of a key are largest for its first queries, and adding
+// small terms to a large sum loses precision.
 
 #include "lamina/ops/attention/cuda/mma/mma.cuh"
 
@@ -18,12 +21,12 @@ constexpr int kTile = kTileQueries;
 constexpr int kDepth = 32;
 constexpr int kSlice = 64;
 constexpr int kThreads = 256;
-constexpr int kSide = 4;  // rows, and columns, per thread
+constexpr int kSide = 4;  // rows, and columns, of a tile per thread
 
 using Coverage = DeviceMask::Coverage;
 using Range = DeviceMask::Range;
 
-/// Rows and columns of a tile that a thread holds: rows 4·(t / 16) + i, columns t % 16 + 16·j.
+/// The rows and columns of a tile that thread t holds: rows 4·(t / 16) + i, columns t % 16 + 16·j.
 struct Place {
   int row;
   int column;
@@ -38,7 +41,8 @@ union Staging {
   float4 rows[kTile][kSlice / 4];
 };
 
-/// Stages columns from c0 on of `count` rows, `stride` apart and `width` wide; zeros beyond both.
+/// Copies columns from c0 on to shared memory. The source has `count` rows with row stride `stride`, and `width`
+/// columns; elements outside become zero.
 template <class T>
 __device__ void stage_depth(const T* from, int64_t stride, int count, int width, int c0, float (*to)[kDepth + 1]) {
   for (int n = threadIdx.x; n < kTile * kDepth; n += kThreads) {
@@ -58,7 +62,7 @@ __device__ void stage_rows(const T* from, int64_t stride, int count, int width, 
   }
 }
 
-/// Rows of a head from some position on.
+/// The rows of a head from some position on.
 template <class T>
 struct Rows {
   const T* from;
@@ -71,7 +75,7 @@ __device__ Rows<T> rows_of(const void* tensor, const HeadStrides& at, int b, int
   return {static_cast<const T*>(tensor) + at.at(b, first, head), at.seq, min(kTile, seq - first)};
 }
 
-/// out = a bᵀ
+/// out = a bᵀ over `width` columns.
 template <class T>
 __device__ void multiply(const Rows<T>& a, const Rows<T>& b, int width, Staging& staging, float out[kSide][kSide]) {
   const Place place;
@@ -100,13 +104,13 @@ __device__ void multiply(const Rows<T>& a, const Rows<T>& b, int width, Staging&
   }
 }
 
-/// out += a b over the 64 rows of b, for columns 4·(t % 16) and following of the slice. If transposed, `a` is read by
-/// columns and the rows of b from last to first. Stages b.
+/// out += a · b over the 64 rows of b, for columns 4·(t % 16) … of the slice, in thread t. If kTransposed, `a` is read
+/// by columns and the rows of b from last to first. Copies b to shared memory itself.
 template <bool kTransposed, class T>
 __device__ void add_product(const float (*a)[kTile + 1], const Rows<T>& b, int width, int c0, Staging& staging,
                             float out[kSide][kSide]) {
   const Place place;
-  __syncthreads();  // `a` is complete, `staging` free
+  __syncthreads();  // `a` is complete, and `staging` may be overwritten
   stage_rows(b.from, b.stride, b.count, width, c0, staging.rows);
   __syncthreads();
 #pragma unroll 8
@@ -124,7 +128,7 @@ __device__ void add_product(const float (*a)[kTile + 1], const Rows<T>& b, int w
   }
 }
 
-/// Writes a slice computed by add_product.
+/// Writes a slice that add_product() computed.
 template <class T>
 __device__ void store_slice(T* to, int64_t stride, int count, int width, int c0, const float values[kSide][kSide]) {
   const Place place;
@@ -136,11 +140,11 @@ __device__ void store_slice(T* to, int64_t stride, int count, int width, int c0,
   }
 }
 
-/// e^x for x <= 0 to within 1 ulp; 0 below −87. Unlike the hardware's ex2.approx its error has no bias, which a sum
-/// over many weights would show.
+/// e^x for x <= 0, to within 1 ulp; 0 below −87. The error of the hardware's ex2.approx has a bias, which would
+/// accumulate in a sum over many weights; this function's has none.
 __device__ inline float exp_of(float x) {
   const float n = rintf(x * kLog2E);
-  float r = fmaf(n, -0.693359375F, x);  // ln 2 split in two parts
+  float r = fmaf(n, -0.693359375F, x);  // ln 2 is split in two parts
   r = fmaf(n, 2.12194440e-4F, r);
   float e = fmaf(1.9875691500e-4F, r, 1.3981999507e-3F);
   e = fmaf(e, r, 8.3334519073e-3F);
@@ -161,7 +165,7 @@ __device__ inline float warp_row_max(float value) {
   return value;
 }
 
-/// The tile, head and batch row of a block.
+/// The tile, head and batch row that a block handles.
 struct Task {
   int tile;
   int head;
@@ -174,9 +178,9 @@ struct Task {
 
 __device__ inline int tiles_of(int count) { return (count + kTile - 1) / kTile; }
 
-/// Dropout bits of a thread's weights, bit 4·i + j for row i and column j; `query` and `key` belong to the first. In
-/// each of the tile's four groups of 16 keys, four threads share the keys of a patch: each thread draws for one group,
-/// two patches one below the other.
+/// Dropout bits of a thread's weights: bit 4·i + j for row i and column j. `query` and `key` belong to the first
+/// weight. In each of the tile's four groups of 16 keys, four threads share the keys of a patch. Each of them generates
+/// two patches, one below the other, for one group.
 __device__ __noinline__ inline uint32_t draw_kept(const AttentionParams& p, int b, int head, int query, int key) {
   const uint64_t stream = p.dropout.stream();
   const int place = key / 8 % 2 * 2 + key % 2;
@@ -197,7 +201,7 @@ __device__ __noinline__ inline uint32_t draw_kept(const AttentionParams& p, int 
   return bits;
 }
 
-/// Dropout factors of a thread's weights.
+/// The dropout factors of a thread's weights.
 struct Kept {
   uint32_t bits;
   float factor;
@@ -206,7 +210,7 @@ struct Kept {
   __device__ float of(int i, int j) const { return (bits >> (4 * i + j) & 1) != 0 ? factor : 0.0F; }
 };
 
-/// One block per tile of `seq` positions, head, batch row, and slice of the head width.
+/// A grid with one block per tile of `seq` positions, head, batch row, and slice of the head width.
 inline dim3 grid_of(int64_t seq, int64_t heads, int64_t batch, int64_t width) {
   const int64_t blocks = (seq + kTile - 1) / kTile * heads * batch;
   LAMINA_CHECK(blocks < int64_t{1} << 31, "attention: ", batch, " rows of ", heads, " heads and ", seq,

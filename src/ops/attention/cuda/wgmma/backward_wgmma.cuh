@@ -1,13 +1,15 @@
 #pragma once
 
-// Shared by the two backward kernels on Hopper's tensor cores (wgmma). As in mma/backward_mma.cuh, both recompute
-// the weights, and every sum is accumulated by one warpgroup in a fixed order. A block is one warpgroup with 64 rows of
-// a head up to 64 wide. Three blocks share an SM, so the tensor cores stay busy while one block works between its
-// products. The other operand is streamed in tiles of 64 rows, double-buffered in shared memory. Scores are processed
-// in halves of 32 columns: the elementwise work then fits the registers, and the products of one half overlap the
-// elementwise work of the other. The kernels are limited by instruction issue as much as by products, so everything
-// constant per tile, above all addresses, is computed once. Resident left operands are read from shared memory; holding
-// them in registers is no faster.
+// Shared by the two kernels of the two-pass backward on Hopper's tensor cores (wgmma): one computes dk and dv, the
+// other dq. As in mma/backward_mma.cuh, both recompute the weights, and every sum is accumulated by one warpgroup in a
+// fixed order. A block is one warpgroup with 64 rows of a head up to 64 wide. Three blocks share an SM, so the tensor
+// cores stay busy while one block works between its products. The other operand is streamed in tiles of 64 rows,
+// double-buffered in shared memory.
+//
+// Scores are processed in halves of 32 columns: the elementwise work then fits the registers, and the products of one
+// half overlap with the elementwise work of the other. The kernels are limited by instruction issue as much as by
+// products, so everything that is constant per tile, above all addresses, is computed once. Resident left operands are
+// read from shared memory; holding them in registers is no faster.
 
 #include "lamina/ops/attention/cuda/score_gradients.cuh"
 #include "lamina/ops/attention/cuda/wgmma/wgmma.cuh"
@@ -16,7 +18,7 @@ namespace lamina::ops::cuda {
 
 inline constexpr int kHeadWidth = 64;   // head width, padded
 inline constexpr int kTileRows = 64;    // rows per block, and per step
-inline constexpr int kBlocksPerSm = 3;  // per SM
+inline constexpr int kBlocksPerSm = 3;  // resident blocks per SM
 inline constexpr int kTileBytes = kTileRows * kHeadWidth * 2;
 inline constexpr int kStageBytes = 2 * kTileBytes;
 /// Shared memory of both kernels: two resident tiles, two stages of two streamed tiles, and slack for 1024-byte
@@ -28,7 +30,7 @@ inline constexpr int kHalfBlocks = kHalfColumns / 8;
 using Accumulator64 = AccumulatorTile<1, kTileRows / 8>;
 using HalfSums = AccumulatorTile<1, kHalfBlocks>;
 
-/// The left or the right half of the columns.
+/// The left or the right half of an accumulator's columns.
 __device__ inline HalfSums& half_of_sums(Accumulator64& sums, int right) {
   return *reinterpret_cast<HalfSums*>(&sums[0][right * kHalfBlocks]);
 }
@@ -44,7 +46,8 @@ class TileSource {
         seq_(seq),
         width_(width),
         vectorized_(vectorized) {}
-  /// Loads rows from `position` on; rows past the end are zero. Valid after cp_async_wait() and a barrier.
+  /// Starts loading rows from `position` on. Rows past the end become zero. The tile may be read after cp_async_wait()
+  /// and a barrier.
   __device__ void fill(const Tile<T, kHeadWidth>& tile, int position) const {
     if (!vectorized_ || width_ < kHeadWidth || position + kTileRows > seq_) {
       const T* from = reinterpret_cast<const T*>(own_ + at(position)) - chunk() * 8;
@@ -72,13 +75,13 @@ class TileSource {
   bool vectorized_;
 };
 
-/// A tile of queries of a head.
+/// Identifies a tile of queries of one head.
 struct QueryTile {
   int head;
   int q0;
 };
 
-/// Iterates over the tiles of queries that see any of the keys [k0, k1), head by head.
+/// Iterates over the tiles of queries that see any of the keys [k0, k1), one head after the other.
 struct QueryTileIterator {
   const AttentionParams& p;
   int k0;
@@ -109,7 +112,7 @@ struct QueryTileIterator {
   }
 
  private:
-  /// `tile`, or the next one whose queries see one of the keys.
+  /// Returns `tile` if its queries see one of the keys, else the next such tile.
   template <bool kHoles>
   __device__ QueryTile seen(QueryTile tile) const {
     while (has(tile)) {
@@ -125,7 +128,7 @@ struct QueryTileIterator {
   }
 };
 
-/// sums = left · rightᵀ, or sums += if `add_to`; the rows of both tiles run along k.
+/// sums = left · rightᵀ, or sums += left · rightᵀ if `add_to`. The rows of both tiles run along k.
 template <class T>
 __device__ inline void multiply_rows(Accumulator64& sums, uint64_t left, uint64_t right, bool add_to) {
 #pragma unroll
@@ -135,7 +138,7 @@ __device__ inline void multiply_rows(Accumulator64& sums, uint64_t left, uint64_
   }
 }
 
-/// Half of a left operand: one half of an accumulator, rounded to T.
+/// Half of a left operand: one half of an accumulator's columns, rounded to T.
 struct HalfOperand {
   uint32_t parts[kHalfColumns / 16][4];
 
@@ -144,7 +147,7 @@ struct HalfOperand {
 #pragma unroll
     for (int k = 0; k < kHalfColumns / 16; ++k) pack_left<T, kHalfBlocks>(parts[k], x, k);
   }
-  /// sums += this · right; k indexes the rows of `right`.
+  /// sums += this · right, where k indexes the rows of `right`.
   template <class T>
   __device__ void multiply(Accumulator64& sums, uint64_t right) const {
 #pragma unroll
@@ -152,7 +155,7 @@ struct HalfOperand {
       multiply_held<T, kMnMajor, kHeadWidth / 8>(sums, parts[k], right + k * kStepMnMajor);
     }
   }
-  /// Stores it into 16 rows of a shared-memory tile from `row` on, in the left or the right columns.
+  /// Stores it to 16 rows of a shared-memory tile, from `row` on, in the left or the right half of the columns.
   template <class T>
   __device__ void store_shared(const Tile<T, kHeadWidth>& tile, int row, int right) const {
 #pragma unroll
@@ -164,7 +167,7 @@ struct HalfOperand {
   }
 };
 
-/// Waits for the outstanding products that accumulate into dv and dk.
+/// Waits for the running products that accumulate into dv and dk.
 __device__ inline void finish_key_sums(Accumulator64& dv, HalfOperand (&weights)[2], Accumulator64& dk,
                                        HalfOperand (&gradients)[2]) {
   wgmma_wait();
@@ -177,8 +180,9 @@ __device__ inline void finish_key_sums(Accumulator64& dv, HalfOperand (&weights)
   }
 }
 
-/// Initialises the accumulator of q·k for the tile at (q0, k0) with the bias, if possible; returns false if the product
-/// must start from zero. `shift` is a constant to add to the scores of each half. `place` is the lane's first score.
+/// Initializes the accumulator of q·k for the tile at (q0, k0) with the bias, if possible. Returns false if the product
+/// must start from zero. `shift` receives a constant to add to the scores of each half. `place` belongs to the lane's
+/// first score.
 template <bool kByKeys>
 __device__ inline bool begin_scores(const AttentionParams& p, const HeadBias& bias, int q0, int k0,
                                     const ScoreIndex& place, Accumulator64& s, float (&shift)[2]) {
@@ -197,11 +201,11 @@ __device__ inline bool begin_scores(const AttentionParams& p, const HeadBias& bi
   return true;
 }
 
-/// Zeroes the weights in the holes of a mask pattern, for a warp's 16 rows and half of the columns of a tile: queries
-/// from q0 and keys from k0 on, all in one cell of the pattern.
+/// Sets the weights in the holes of a pattern to zero, for a warp's 16 rows and half of the columns of a tile: queries
+/// from q0 on and keys from k0 on, all in one cell of the pattern.
 template <bool kByKeys>
 __device__ inline void hide_cell(const DeviceMask& mask, int q0, int k0, const ScoreIndex& place, HalfSums& s) {
-  if (q0 >= mask.seq_q) return;  // rows past the last query have no weights
+  if (q0 >= mask.seq_q) return;  // queries past the last have no weights
   const uint2 cell = mask.cells_of(q0, k0, k0 + 1);
   if (cell.x != 0 && cell.y == 0) return;
   if (cell.x == 0) {
@@ -211,8 +215,8 @@ __device__ inline void hide_cell(const DeviceMask& mask, int q0, int k0, const S
   }
 }
 
-/// Returns kernel_of(work, holes), both passed as types. Only the kernels for patterns with holes contain calls to mask
-/// functions; the others need not save registers around calls.
+/// Returns kernel_of(work, holes), where both are passed as types. Only the kernels for patterns with holes call mask
+/// functions, so only they must save registers around calls.
 template <class F>
 auto choose_work(ScoreFeatures work, bool holes, const F& kernel_of) {
   return kernel_for(work, [&](auto known) {

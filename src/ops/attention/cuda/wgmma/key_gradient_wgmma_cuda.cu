@@ -1,10 +1,10 @@
-// dk and dv on Hopper's tensor cores (wgmma): a warpgroup has 64 keys of one KV head and iterates over the queries of
-// all heads that share it. Scores are held transposed, keys × queries, so that weights and score gradients are the left
-// operands of dv and dk directly from registers.
+// dk and dv of the two-pass backward on Hopper's tensor cores (wgmma). A warpgroup has 64 keys of one KV head and
+// iterates over the queries of all heads that share this KV head. Scores are computed transposed, as keys × queries, so
+// that weights and score gradients can be the left operands of dv and dk directly from registers.
 #include "lamina/ops/attention/cuda/wgmma/backward_wgmma.cuh"
 
 namespace lamina::ops::cuda {
-/// A named namespace, all inline: builds for other GPUs then contain no unused functions.
+/// A named namespace with only inline functions, so that builds for other GPUs have no unused functions.
 namespace key_gradient {
 
 /// Copies one float to shared memory with cp.async.
@@ -12,7 +12,7 @@ __device__ inline void copy_number(uint32_t to, const float* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(from));
 }
 
-/// A tile of queries with its dy and statistics.
+/// Shared memory of one stage: a tile of queries with its dy and statistics.
 template <class T>
 struct Stage {
   Tile<T, kHeadWidth> queries;
@@ -27,7 +27,7 @@ struct Stage {
         delta(base + kTileRows) {}
 };
 
-/// The global memory that the stages of a head are filled from.
+/// The global memory from which the stages of a head are filled.
 template <class T>
 struct StageSource {
   TileSource<T> queries;
@@ -47,7 +47,7 @@ struct StageSource {
     if (q0 + row() < seq) {
       copy_number(shared_address(to), number + q0);
     } else {
-      *to = is_base() ? INFINITY : 0.0F;  // makes the weights 0
+      *to = is_base() ? INFINITY : 0.0F;  // with these values the weights become 0
     }
   }
 
@@ -78,8 +78,8 @@ __global__ __launch_bounds__(kGroupThreads,
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp_row = static_cast<int>(threadIdx.x) / 32 * 16;
   const int warp_key = k0 + warp_row;
-  const int key = warp_key + lane / 4;  // the lane's first row
-  const int column = lane % 4 * 2;      // and column
+  const int key = warp_key + lane / 4;  // first row of the lane
+  const int column = lane % 4 * 2;      // first column of the lane
   const uint64_t stream = dropout_stream<kWork>(p);
 
   TileSource<T>(static_cast<const T*>(p.k) + p.k_at.at(b, 0, kv_head), p.k_at.seq, p.seq_k, p.d_qk, p.vectorized)
@@ -101,7 +101,7 @@ __global__ __launch_bounds__(kGroupThreads,
     const QueryTile next = iterator.next<kHoles>(at);
     cp_async_wait();
     fence_async_proxy();
-    __syncthreads();  // this stage is filled; the other one is no longer read
+    __syncthreads();  // this stage is filled, and the other one is no longer read
     if (iterator.has(next)) {
       if (next.head != at.head) source = StageSource<T>(p, b, next.head);
       source.fill(Stage<T>(tiles, numbers, index ^ 1), next.q0);
@@ -150,7 +150,7 @@ __global__ __launch_bounds__(kGroupThreads,
     finish_key_sums(dv, weights, dk, gradients);
     at = next;
   }
-  cp_async_wait();  // for the keys, if there were no queries
+  cp_async_wait();  // the keys may still be in flight if there were no queries
   __syncthreads();
   scale_sums<1, kHeadWidth / 8>(dk, p.scale);
   if (has_dropout(kWork)) scale_sums<1, kHeadWidth / 8>(dv, p.dropout.factor);

@@ -1,17 +1,19 @@
-// One-pass backward of plain attention on Hopper's tensor cores: five products per tile instead of the seven of
-// separate passes for dk, dv and for dq. A block has 192 keys of one KV head, 64 per warpgroup, and iterates over the
-// queries of all heads that share it, 64 at a time. Scores are held transposed, keys × queries, so that weights and
-// score gradients are the left operands of dv and dk directly from registers. The rounded score gradients are also
-// stored in shared memory. The warpgroups take turns multiplying those of all 192 keys, read transposed, with the keys,
-// one tile late, so that no warpgroup waits for another. The result accumulates into dq with f32 atomics, so it is not
-// deterministic. Each thread adds 16 bytes at a time in accumulator order; a final kernel rearranges dq into rows. One
-// thread loads queries and dy by TMA into a ring buffer.
+// One-pass backward of plain attention on Hopper's tensor cores: five products per tile, where separate passes for dk,
+// dv and for dq need seven. A block has 192 keys of one KV head, 64 per warpgroup, and iterates over the queries of all
+// heads that share this KV head, 64 at a time. Scores are computed transposed, as keys × queries, so that weights and
+// score gradients can be the left operands of dv and dk directly from registers.
+//
+// For dq, the rounded score gradients are also stored in shared memory. The warpgroups take turns: one of them
+// multiplies the score gradients of all 192 keys, read transposed, with the keys, one tile late, so that no warpgroup
+// waits for another. The result accumulates into dq with f32 atomics, so it is not deterministic. Each thread adds 16
+// bytes at a time in accumulator order; a final kernel rearranges dq into rows. One thread loads queries and dy by TMA
+// into a ring buffer.
 #include "lamina/ops/attention/cuda/rotated.cuh"
 #include "lamina/ops/attention/cuda/wgmma/backward_wgmma.cuh"
 #include "lamina/tensor/cuda/tma.cuh"
 
 namespace lamina::ops::cuda {
-/// A named namespace, all inline: builds for other GPUs then contain no unused functions.
+/// A named namespace with only inline functions, so that builds for other GPUs have no unused functions.
 namespace one_pass {
 
 using lamina::cuda::barrier_arrive;
@@ -29,20 +31,21 @@ inline constexpr int kKeys = kGroups * kTileRows;
 inline constexpr int kThreads = kGroups * kGroupThreads;
 inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kStages = 4;
-inline constexpr int kAhead = 2;        // tiles in flight; the other stages let warpgroups drift apart
-inline constexpr int kSlots = kGroups;  // while slot i fills, warpgroup i multiplies the previous one
+inline constexpr int kAhead = 2;  // tiles in flight; more stages than that let warpgroups drift apart
+// While slot i is filled, warpgroup i multiplies the score gradients of the previous slot.
+inline constexpr int kSlots = kGroups;
 inline constexpr int kSlotBytes = kGroups * kTileBytes;
 inline constexpr int kNumberBytes = kTileRows * 4;
 inline constexpr int kSharedBytes =
     1024 + 2 * kGroups * kTileBytes + kStages * (kStageBytes + 2 * kNumberBytes) + kSlots * kSlotBytes;
 inline constexpr int kTileNumbers = kTileRows * kHeadWidth;
 
-/// TMA descriptors of the heads.
+/// TMA descriptors of q, k, v and dy.
 struct TmaDescriptors {
   CUtensorMap q, k, v, dy;
 };
 
-/// Barriers of the block: filled and free for each stage and each slot, and one for the keys and values.
+/// Barriers of the block: "filled" and "free" for each stage and each slot, and one for the keys and values.
 struct Barriers {
   static constexpr int kCount = 2 * kStages + 2 * kSlots + 1;
   uint32_t first;
@@ -76,20 +79,20 @@ struct Place {
     const int index = static_cast<int>(blockIdx.x);
     const int all = p.batch * p.n_kv_heads;
     const int first = index / (blocks * heads_per_group) * heads_per_group;
-    const int beside = min(heads_per_group, all - first);
+    const int concurrent_heads = min(heads_per_group, all - first);
     const int rest = index - first * blocks;
-    k0 = rest / beside * kKeys;
-    const int head = first + rest % beside;
+    k0 = rest / concurrent_heads * kKeys;
+    const int head = first + rest % concurrent_heads;
     kv_head = head % p.n_kv_heads;
     b = head / p.n_kv_heads;
   }
 };
 
-/// The keys of a warpgroup, from the view of one lane.
+/// The 64 keys of a warpgroup, as seen by one lane.
 struct GroupKeys {
-  int key;         // the lane's first
-  int first_seen;  // earlier queries see none of them
-  int seen_from;   // queries from here to seen_to see all
+  int key;         // first key of the lane
+  int first_seen;  // queries before this one see none of the warpgroup's keys
+  int seen_from;   // queries in [seen_from, seen_to) see all of the warpgroup's keys
   int seen_to;
 
   __device__ GroupKeys(const AttentionParams& p, int first, int lane_key) : key(lane_key) {
@@ -100,7 +103,8 @@ struct GroupKeys {
     seen_to = all ? p.mask.queries(first).end : 0;
   }
   __device__ bool may_see(int q0) const { return q0 + kTileRows > first_seen; }
-  /// From q·k to weights. `query` is the lane's first query and `base` its statistics; q0 is the tile's first query.
+  /// Turns products q·k into weights. `query` is the lane's first query and `base` its statistics; q0 is the tile's
+  /// first query.
   __device__ void weigh(const AttentionParams& p, int q0, int query, const float* base, Accumulator64& s) const {
 #pragma unroll
     for (int n = 0; n < kTileRows / 8; ++n) {
@@ -125,7 +129,7 @@ struct GroupKeys {
   }
 };
 
-/// From ds = v·dy to score gradients, for half a tile; `delta` is that of the lane's first query.
+/// Turns ds = v·dy into score gradients, for half a tile. `delta` points to the value of the lane's first query.
 __device__ inline void find_score_gradients(const float* delta, const HalfSums& weights, HalfSums& ds) {
 #pragma unroll
   for (int n = 0; n < kHalfBlocks; ++n) {
@@ -135,12 +139,12 @@ __device__ inline void find_score_gradients(const float* delta, const HalfSums& 
   }
 }
 
-/// A tile whose score gradients are in a slot, and the accumulator of its dq.
+/// A tile whose score gradients are in a slot, and the accumulator to which its dq is added.
 struct PendingQueryGradient {
   Ring<kSlots> slot;
   float* sums = nullptr;
 
-  /// Adds the contribution of all keys of the block to dq.
+  /// Multiplies the score gradients of all keys of the block with the keys and adds the result to dq.
   template <class T>
   __device__ void accumulate_dq(const Barriers& barriers, uint32_t slots, uint32_t keys) const {
     barrier_wait(barriers.slot_filled(slot.index), slot.parity);
@@ -190,7 +194,7 @@ __device__ __forceinline__ void load_keys(const TmaDescriptors& boxes, const Pla
   }
 }
 
-/// Stores 16 rows of dk and dv from key `first` on, through the shared memory at `keys` and `values`.
+/// Stores 16 rows of dk and dv, from key `first` on, staged in the shared memory at `keys` and `values`.
 template <class T>
 __device__ __forceinline__ void store_key_gradients(const AttentionParams& p, const Place& block, int first,
                                                     int warp_row, uint32_t keys, uint32_t values,
@@ -241,15 +245,15 @@ __global__ __launch_bounds__(kThreads, 1) void one_pass_gradient_kernel(const __
     load_keys(boxes, block, barriers.keys(), keys, values);
   }
   for (int n = 0; n < kAhead; ++n) load();
-  __syncthreads();  // the barriers are initialised
+  __syncthreads();  // the barriers are initialized
 
-  // Broadcast, so that the compiler knows it is warp-uniform.
+  // Broadcast with a shuffle, so that the compiler knows that it is the same in the whole warp.
   const int warp = __shfl_sync(lamina::cuda::kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
   const int group = warp / (kWarps / kGroups);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int group_key = block.k0 + group * kTileRows;
   const int warp_row = warp * 16 % kTileRows;
-  const int column = lane % 4 * 2;  // the lane's first
+  const int column = lane % 4 * 2;  // first column of the lane
   const GroupKeys own(p, group_key, group_key + warp_row + lane / 4);
   const uint64_t own_keys = smem_descriptor(keys + group * kTileBytes);
   const uint64_t own_values = smem_descriptor(values + group * kTileBytes);
@@ -324,7 +328,7 @@ __global__ __launch_bounds__(kThreads, 1) void one_pass_gradient_kernel(const __
 #endif
 }
 
-/// Converts the accumulators to rows of dq; one block per tile.
+/// Converts the accumulators to rows of dq. One block per tile of queries.
 template <class T>
 __global__ __launch_bounds__(kGroupThreads) void finish_queries_kernel(const __grid_constant__ AttentionParams p,
                                                                        const RotaryAngles angles, const float* sums) {
@@ -355,13 +359,13 @@ __global__ __launch_bounds__(kGroupThreads) void finish_queries_kernel(const __g
 
 namespace {
 
-using namespace one_pass;  // NOLINT: of this file
+using namespace one_pass;  // NOLINT: names of this file
 
-/// Blocks of concurrently scheduled heads: enough that the longest do not finish last, few enough that their inputs and
-/// accumulators stay in the L2 cache.
+/// Number of blocks whose heads are scheduled concurrently. Enough that the longest blocks do not finish last, and few
+/// enough that their inputs and accumulators stay in the L2 cache.
 constexpr int64_t kConcurrentBlocks = 352;
-/// Up to this many keys the two-pass backward is as fast: much of each block is masked, and the accumulators must be
-/// cleared and read.
+/// Up to this many keys the two-pass backward is as fast, because much of each block is masked here, and the
+/// accumulators must be cleared and read.
 constexpr int kMaxTwoPassKeys = 512;
 
 }  // namespace

@@ -1,17 +1,17 @@
-// dq and dt5 on Hopper's tensor cores (wgmma): a warpgroup has 64 queries of one head and iterates over the keys as
-// forward does.
+// dq and the gradient of the T5 bias (dt5) of the two-pass backward on Hopper's tensor cores (wgmma). A warpgroup has
+// 64 queries of one head and iterates over the keys, as forward does.
 #include "lamina/ops/attention/cuda/distance_sums.cuh"
 #include "lamina/ops/attention/cuda/wgmma/backward_wgmma.cuh"
 
 namespace lamina::ops::cuda {
-/// A named namespace, all inline: builds for other GPUs then contain no unused functions.
+/// A named namespace with only inline functions, so that builds for other GPUs have no unused functions.
 namespace query_gradient {
 
 using Distances = DistanceSums<kTileRows / 8>;
 static_assert((2 * Distances::half(kMaxDistances) + 31) / 32 * kMostMmaBuckets * 4 <= 2 * kStageBytes,
               "the bucket sums reuse the shared memory of the keys");
 
-/// A tile of keys and values.
+/// Shared memory of one stage: a tile of keys and values.
 template <class T>
 struct Stage {
   Tile<T, kHeadWidth> keys;
@@ -42,8 +42,8 @@ __global__ __launch_bounds__(kGroupThreads,
   const int q1 = min(q0 + kTileRows, p.seq_q);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp_row = warp * 16;
-  const int query = q0 + warp_row + lane / 4;  // the lane's first row
-  const int column = lane % 4 * 2;             // and column
+  const int query = q0 + warp_row + lane / 4;  // first row of the lane
+  const int column = lane % 4 * 2;             // first column of the lane
   const WarpKeyRange reach(p.mask, q0 + warp_row, min(q0 + warp_row + 16, q1));
   const HeadBias bias = kGeneral ? p.bias_of(head) : HeadBias{};
   const uint64_t stream = dropout_stream<kWork>(p);
@@ -78,7 +78,7 @@ __global__ __launch_bounds__(kGroupThreads,
     const int next = next_tile(k0 + kTileRows);
     cp_async_wait();
     fence_async_proxy();
-    __syncthreads();  // this stage is filled; the other one is no longer read
+    __syncthreads();  // this stage is filled, and the other one is no longer read
     if (next < k_end) fill(Stage<T>(tiles, index ^ 1), next);
     cp_async_commit();
     const Stage<T> stage(tiles, index);

@@ -1,18 +1,23 @@
-// Backward of causal attention up to 256 positions, heads up to 64 wide, on Hopper's tensor cores (wgmma). A block has
-// one whole head of a batch row; q, k, v and dy are loaded to shared memory once (128 KB). A warpgroup has 64 keys and
-// iterates over the queries that see them, 32 at a time: weights are computed once, and dk and dv stay in registers.
-// The rounded score gradients are stored in shared memory, keys × queries, in 64 × 64 blocks; causality leaves ten (80
-// KB). Queries are processed last to first. A warpgroup that has finished its own computes dq of as many queries (score
-// gradients, read transposed, times keys) once all warpgroups have stored theirs. Every sum is accumulated by one
-// warpgroup in a fixed order, so it is deterministic. If queries and keys were rotated, the inverse rotation is applied
-// on the way out; its angles are fetched during the last product. Global memory traffic is minimal: reads q, k, v, y,
-// dy, writes dq, dk, dv. On an H200, 64 × 6 heads of 256 × 64 take 51 µs, against 87 µs for cuDNN's three kernels.
+// Backward of causal attention with at most 256 positions and heads up to 64 wide, on Hopper's tensor cores (wgmma), in
+// one launch. A block has one whole head of a batch row; q, k, v and dy are loaded to shared memory once (128 KB). A
+// warpgroup has 64 keys and iterates over the queries that see them, 32 at a time. Weights are computed once, and dk
+// and dv stay in registers.
+//
+// For dq, the rounded score gradients are stored in shared memory as keys × queries, in 64 × 64 tiles; under the causal
+// mask ten are needed (80 KB). Queries are processed from the last to the first. When a warpgroup has finished with its
+// keys, it computes dq of 64 queries (score gradients, read transposed, times keys), as soon as all warpgroups have
+// stored their score gradients for these. Every sum is accumulated by one warpgroup in a fixed order, so the result is
+// deterministic.
+//
+// If queries and keys were rotated, the inverse rotation is applied before the gradients are written; its angles are
+// loaded during the last product. Global memory traffic is minimal: q, k, v, y and dy are read once, dq, dk and dv
+// written once. On an H200, 64 × 6 heads of 256 × 64 take 51 µs, against 87 µs for cuDNN's three kernels.
 #include "lamina/ops/attention/cuda/rotated.cuh"
 #include "lamina/ops/attention/cuda/wgmma/wgmma.cuh"
 #include "lamina/tensor/cuda/tma.cuh"
 
 namespace lamina::ops::cuda {
-/// A named namespace, all inline: builds for other GPUs then contain no unused functions.
+/// A named namespace with only inline functions, so that builds for other GPUs have no unused functions.
 namespace short_heads {
 
 inline constexpr int kShortWidth = RotaryAngles::kWidth;
@@ -24,11 +29,11 @@ inline constexpr int kShortColumns = 32;  // queries per iteration
 inline constexpr int kShortBlocks = kShortColumns / 8;
 inline constexpr int kOperandBytes = kShortSeq * kShortWidth * 2;
 
-using HeadSums = AccumulatorTile<1, kShortWidth / 8>;  // a warp's 16 rows
+using HeadSums = AccumulatorTile<1, kShortWidth / 8>;  // 16 rows of a warp
 using ScoreSums = AccumulatorTile<1, kShortBlocks>;
 
-/// Score gradients in tiles of 64 keys × 64 queries: keys of warpgroup `group` and queries from 64·block on, for blocks
-/// from `group` on.
+/// Score gradients in tiles of 64 keys × 64 queries. The tiles of warpgroup `group` have its keys and the queries from
+/// 64·block on, for blocks from `group` on.
 struct ScoreGradients {
   static constexpr int kTiles = kShortGroups * (kShortGroups + 1) / 2;
   static constexpr int kTileBytes = kShortKeys * 64 * 2;
@@ -42,7 +47,8 @@ struct ScoreGradients {
 inline constexpr int kShortBytes = 1024 + 4 * kOperandBytes + ScoreGradients::kTiles * ScoreGradients::kTileBytes +
                                    2 * kShortSeq * 4 + kShortGroups * 8;
 
-/// One barrier per block of 64 queries; it completes when all warpgroups whose keys these queries see are done with it.
+/// One barrier per block of 64 queries. It completes when all warpgroups whose keys these queries see have processed
+/// them.
 struct BlocksDone {
   static constexpr int kBytes = kShortGroups * 8;
   uint32_t barriers;
@@ -56,7 +62,7 @@ struct BlocksDone {
   __device__ void wait(int block) const { lamina::cuda::barrier_wait(barriers + block * 8, 0); }
 };
 
-/// The inputs of one head of a batch row.
+/// Pointers to the inputs of one head of a batch row.
 template <class T>
 struct ShortHead {
   const T* q;
@@ -76,7 +82,7 @@ struct ShortHead {
   }
 };
 
-/// Computes delta = Σ_d dy · y and base = log2 Σ exp(score) of each query into shared memory. y is loaded early and
+/// Computes delta = Σ_d dy · y and base = log2 Σ exp(score) of each query into shared memory. y is loaded early; it is
 /// multiplied when dy has arrived.
 template <class T>
 struct ShortStatistics {
@@ -118,8 +124,8 @@ struct ShortStatistics {
   }
 };
 
-/// In: s = k·q, ds = v·dy of a warp's keys and 32 queries. Out: weights and score gradients. `key` and `query` belong
-/// to the lane's first score; `cut` means that some pairs are masked or past the last query.
+/// For a warp's keys and 32 queries. Input: s = k·q, ds = v·dy. Output: s holds the weights, ds the score gradients.
+/// `key` and `query` belong to the lane's first score. `cut` means that some pairs are masked or past the last query.
 __device__ inline void find_gradients(float unit, int seq, bool cut, int key, int query, const float* base,
                                       const float* delta, ScoreSums& s, ScoreSums& ds) {
   if (cut) {
@@ -144,15 +150,15 @@ __device__ inline void scale_all(HeadSums& sums, float factor) {
   for_sums<1, kShortWidth / 8>(sums, [&](float& x, int, int) { x *= factor; });
 }
 
-/// Rotary angles of a warp's 16 positions, in rows of two tiles owned by the warp.
+/// Rotary angles of a warp's 16 positions, stored in rows of two tiles that the warp no longer needs.
 struct WarpAngles {
   static constexpr int kPairs = RotaryAngles::kPairs;
-  // floats, each in the space of two 16-bit elements
+  // cos and sin are floats; each takes the space of two 16-bit elements.
   Tile<__nv_bfloat16, kShortWidth> cos;
   Tile<__nv_bfloat16, kShortWidth> sin;
   int row;
 
-  /// Valid after cp_async_wait() and __syncwarp().
+  /// Starts loading the angles. They may be read after cp_async_wait() and __syncwarp().
   __device__ void fetch(const RotaryAngles& from, int seq) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
@@ -174,7 +180,7 @@ struct WarpAngles {
                  : "memory");
     return two;
   }
-  /// Rotates gradients of the warp's rows back, by the negative angles.
+  /// Applies the inverse rotation to gradients of the warp's rows.
   __device__ void rotate_back(HeadSums& a, HeadSums& b) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
@@ -205,7 +211,8 @@ struct ShortTiles {
         gradients{start + 4 * kOperandBytes} {}
 };
 
-/// dk and dv of a warpgroup's keys, called by all its threads; leaves the score gradients in shared memory.
+/// Computes dk and dv of a warpgroup's keys, and leaves the score gradients in shared memory. All threads of the
+/// warpgroup must call it.
 template <class T>
 __device__ inline void process_queries(const AttentionParams& p, const ShortTiles<T>& in, const BlocksDone& done,
                                        int group, int row, const float* base, const float* delta, HeadSums& dk,
@@ -283,10 +290,10 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
   fence_async_proxy();
   __syncthreads();
 
-  // Broadcast, so that the compiler knows it is warp-uniform.
+  // Broadcast with a shuffle, so that the compiler knows that it is the same in the whole warp.
   const int warp = __shfl_sync(lamina::cuda::kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
   const int group = warp / (kGroupThreads / 32);
-  const int row = warp * 16;  // the warp's first
+  const int row = warp * 16;  // first row of the warp
   const int b = static_cast<int>(blockIdx.x) / p.n_heads;
   const int h = static_cast<int>(blockIdx.x) - b * p.n_heads;
   if (group * kShortKeys >= seq) return;
@@ -296,8 +303,8 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
     HeadSums dv;
     clear<1, kShortWidth / 8>(dv);
     process_queries<T>(p, in, done, group, row, base, delta, dk, dv);
-    // Only this warpgroup uses the values of its keys, so their memory can be reused; all warpgroups read the keys
-    // again.
+    // Only this warpgroup used the values of its keys, so their memory can stage dv. The keys are still needed by all
+    // warpgroups.
     asm volatile("bar.sync %0, %1;\n" ::"r"(group + 1), "n"(kGroupThreads) : "memory");
     store_rows<T, kShortWidth / 8>(dv, in.values, 0, row, static_cast<T*>(p.dv) + p.dv_at.at(b, row, h), p.dv_at.seq,
                                    seq - row, p.d_v);
@@ -340,7 +347,7 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
 
 namespace {
 
-using namespace short_heads;  // NOLINT: of this file
+using namespace short_heads;  // NOLINT: names of this file
 
 }  // namespace
 
@@ -349,7 +356,7 @@ bool supports_short_backward(const AttentionParams& p, const Device& device) {
                      p.mask.kind == AttentionPattern::Kind::full && p.mask.documents == nullptr && p.sinks == nullptr;
   const bool fits = p.seq_q == p.seq_k && p.seq_q <= kShortSeq && p.group == 1 && p.d_qk <= kShortWidth &&
                     p.d_v <= kShortWidth && p.vectorized;
-  // Shorter sequences would leave most warps without keys.
+  // With shorter sequences most warps would have no keys.
   return plain && fits && p.seq_q > kShortSeq / 2 && supports_mma(p) &&
          static_cast<int64_t>(p.batch) * p.n_heads < int64_t{1} << 31 && lamina::cuda::has_wgmma(device, "attention");
 }

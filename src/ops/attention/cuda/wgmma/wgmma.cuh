@@ -1,12 +1,12 @@
 #pragma once
 
-// wgmma products for attention (sm_90a only): 64 rows per warpgroup, 32, 64 or 128 columns, 16 along k. Warp w has rows
-// 16 w and following; its lanes hold them as AccumulatorTile<1, columns / 8> of mma.cuh. So the accumulators of one
-// product, rounded, are the left operand of the next. Operands in shared memory are tiles of 128 bytes per row (Tile<T,
-// 64>, or written by TMA with 128-byte swizzle), described by smem_descriptor(). `along` means K-major: rows run along
-// k; otherwise k indexes the rows (MN-major).
+// wgmma products for attention (sm_90a only): 64 rows per warpgroup, 32, 64 or 128 columns, 16 along k. Warp w of a
+// warpgroup has rows 16·w to 16·w + 15; its lanes hold them as AccumulatorTile<1, columns / 8> of mma.cuh. So the
+// accumulators of one product, rounded, can be the left operand of the next. Operands in shared memory are tiles with
+// rows of 128 bytes (Tile<T, 64>, or written by TMA with its 128-byte swizzle), which smem_descriptor() describes. An
+// operand is K-major if its rows run along k; if k indexes the rows, it is MN-major.
 //
-// All of it is inline, so builds for other GPUs contain no unused functions.
+// All functions are inline, so builds for other GPUs have no unused functions.
 
 #include "lamina/ops/attention/cuda/mma/mma.cuh"
 #include "lamina/tensor/cuda/tensor_map.h"
@@ -21,7 +21,7 @@ using lamina::cuda::wgmma_fence;
 using lamina::cuda::wgmma_wait;
 
 inline constexpr int kGroupThreads = 128;
-// Offset between consecutive groups of 16 along k, in the unit of smem_descriptor().
+// Distance of consecutive groups of 16 along k, in the unit of smem_descriptor() (16 bytes).
 inline constexpr int kStepKMajor = 32 >> 4;
 inline constexpr int kStepMnMajor = 16 * 128 >> 4;
 
@@ -30,11 +30,11 @@ inline constexpr bool kMnMajor = false;
 
 inline constexpr int kBoxWidth = 64;
 
-/// Creates a TMA descriptor with boxes of `rows` positions; false if TMA does not support the layout.
+/// Creates a TMA descriptor with boxes of `rows` positions; returns false if TMA does not support the layout.
 template <class T>
 bool make_tma_descriptor(CUtensorMap& map, const AttentionParams& p, const void* data, int width, int heads, int seq,
                          int rows, const HeadStrides& at) {
-  // The stride of a dimension of size 1 is irrelevant; other strides must be positive (no broadcasting).
+  // If a dimension has size 1, its stride is irrelevant. Other strides must be positive (no broadcasting).
   const auto stride = [](int64_t extent, int64_t given) { return extent == 1 ? 8 : given; };
   if (stride(heads, at.head) <= 0 || stride(seq, at.seq) <= 0 || stride(p.batch, at.batch) <= 0) return false;
   return lamina::cuda::encode_tensor_map<4>(
@@ -84,7 +84,7 @@ bool make_tma_descriptor(CUtensorMap& map, const AttentionParams& p, const void*
                 LAMINA_BLOCKS(8), LAMINA_BLOCKS(12));                                                                  \
   }
 
-/// sums [64, 8·kBlocks] = left [64, 16] · right [16, 8·kBlocks], or += if add_to. Complete only after
+/// sums [64, 8·kBlocks] = left [64, 16] · right [16, 8·kBlocks], or += if add_to. The sums may be read only after
 /// wgmma_wait() and fence_registers().
 template <class T, bool kLeftKMajor, bool kRightKMajor, int kBlocks>
 __device__ inline void multiply_shared(AccumulatorTile<1, kBlocks>& sums, uint64_t left, uint64_t right,
@@ -96,7 +96,7 @@ __device__ inline void multiply_shared(AccumulatorTile<1, kBlocks>& sums, uint64
     LAMINA_SHARED_OF("f16")
   }
 }
-/// multiply_shared with the left operand in registers, which must not change before the product is complete.
+/// multiply_shared() with the left operand in registers, which must not change before the product has completed.
 template <class T, bool kRightKMajor, int kBlocks>
 __device__ inline void multiply_held(AccumulatorTile<1, kBlocks>& sums, const uint32_t (&left)[4], uint64_t right,
                                      bool add_to = true) {
@@ -124,8 +124,8 @@ __device__ inline void finish_products() {
   wgmma_wait();
 }
 
-/// Compiler fence for the accumulators, to be used after wgmma_wait(): the compiler assumes they are complete as
-/// soon as a product is issued, and must not move accesses across this point.
+/// Compiler fence for accumulators, to be called after wgmma_wait(). The compiler assumes that they are complete as
+/// soon as a product is issued; the fence keeps it from moving accesses across this point.
 template <int kBlocks>
 __device__ inline void fence_registers(AccumulatorTile<1, kBlocks>& sums) {
 #pragma unroll
@@ -133,12 +133,12 @@ __device__ inline void fence_registers(AccumulatorTile<1, kBlocks>& sums) {
     asm volatile("" : "+f"(sums[0][n][0]), "+f"(sums[0][n][1]), "+f"(sums[0][n][2]), "+f"(sums[0][n][3])::"memory");
   }
 }
-/// Keeps the registers of a left operand alive until here.
+/// Keeps the registers of a left operand unchanged until here.
 __device__ inline void fence_registers(uint32_t (&left)[4]) {
   asm volatile("" : "+r"(left[0]), "+r"(left[1]), "+r"(left[2]), "+r"(left[3])::"memory");
 }
 
-/// The left operand made from the rounded accumulators of a previous product: columns 16·step and following.
+/// Makes a left operand from the rounded accumulators of a previous product: their columns 16·step to 16·step + 15.
 template <class T, int kBlocks>
 __device__ inline void pack_left(uint32_t (&left)[4], const AccumulatorTile<1, kBlocks>& x, int step) {
   left[0] = pack_pair<T>(x[0][2 * step][0], x[0][2 * step][1]);
@@ -147,8 +147,8 @@ __device__ inline void pack_left(uint32_t (&left)[4], const AccumulatorTile<1, k
   left[3] = pack_pair<T>(x[0][2 * step + 1][2], x[0][2 * step + 1][3]);
 }
 
-/// Stores the four 8 × 8 matrices of a 16 × 16 left operand to 16 rows of a shared-memory tile from `row` on, columns
-/// 8·chunk and following.
+/// Stores the four 8 × 8 matrices of a 16 × 16 left operand to 16 rows of a shared-memory tile, from `row` on, in
+/// columns 8·chunk to 8·chunk + 15.
 template <class T, int kD>
 __device__ inline void stmatrix_x4(const uint32_t (&left)[4], const Tile<T, kD>& tile, int row, int chunk) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -158,8 +158,9 @@ __device__ inline void stmatrix_x4(const uint32_t (&left)[4], const Tile<T, kD>&
                : "memory");
 }
 
-/// Writes a warp's 16 rows to rows `stride` apart in 16-byte chunks. They are staged in rows `row` and following of
-/// tiles, one per 64 columns, `apart` bytes apart. All lanes must call it.
+/// Writes a warp's 16 rows to global memory, with row stride `stride`, in 16-byte chunks. They are staged in the
+/// shared-memory rows from `row` on of one tile per 64 columns; these tiles are `apart` bytes apart. All lanes must
+/// call it.
 template <class T, int kBlocks>
 __device__ inline void store_rows(const AccumulatorTile<1, kBlocks>& sums, const Tile<T, 64>& tile, int apart, int row,
                                   T* to, int64_t stride, int count, int width) {
