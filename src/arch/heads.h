@@ -18,7 +18,7 @@ struct HeadTransform {
   bool operator==(const HeadTransform&) const = default;
 };
 
-/// Which hidden states make up the vector of a sequence.
+/// How the hidden states of a sequence become one vector.
 enum class PoolingKind : uint8_t {
   mean,   ///< the mean over all tokens
   first,  ///< the first token, such as [CLS]; in a causal model it sees nothing else

@@ -17,10 +17,10 @@ arch::PoolingKind pooling_named(const std::string& name);
 
 /// How vectors are computed.
 struct EmbedOptions {
-  io::VectorRecipe recipe;       ///< pooling, dense layers and normalization; of the texts it is applied by text_ids
-  int64_t batch = 32;            ///< most texts in a forward pass; texts of one length are computed together
-  int64_t batch_tokens = 16384;  ///< most tokens in a forward pass of several texts
-  std::function<void(int64_t done, int64_t total)> progress = {};  ///< called after each pass with numbers of tokens
+  io::VectorRecipe recipe;       ///< pooling, dense layers and normalization; TextReader applies the rest
+  int64_t batch = 32;            ///< maximum number of texts, all of equal length, in a forward pass
+  int64_t batch_tokens = 16384;  ///< maximum number of tokens in a forward pass of several texts
+  std::function<void(int64_t done, int64_t total)> progress = {};  ///< called after each pass; counts tokens
 };
 
 /// What a text is to a search: models may have a prompt for each.
@@ -30,8 +30,8 @@ std::string prompt_for(const io::VectorRecipe& recipe, TextRole role);
 /// The prompt of this name. An unknown name is an Error that lists the known ones.
 std::string prompt_named(const io::VectorRecipe& recipe, const std::string& name);
 
-/// The ids of a text as its model expects them: after BOS or [CLS], and before [SEP] or `</s>` of encoders. At most
-/// `context` tokens: the end of a longer text is cut off.
+/// The token ids of a text as the model expects them. BOS or [CLS] comes first; encoders also end with [SEP] or `</s>`.
+/// A text longer than `context` tokens is cut off at the end.
 std::vector<text::TokenId> embedding_ids(const text::Tokenizer& tokenizer, const std::string& text, int64_t context,
                                          text::UnknownCharacters* unknown = nullptr);
 
@@ -52,8 +52,8 @@ class TextReader {
   bool lowercase_;
 };
 
-/// Hidden states [batch, seq, d_model] of texts of one length, after the final norm. For an encoder–decoder, those
-/// of the encoder.
+/// Hidden states [batch, seq, d_model] after the final norm, for texts of equal length. For an encoder–decoder model:
+/// the hidden states of the encoder.
 Tensor text_states(nn::Model& model, const Tensor& ids);
 
 /// The pooled vector of one text from its hidden states [seq, width], without dense layers. Computed in double.
@@ -64,8 +64,8 @@ std::vector<std::vector<float>> finished_vectors(const std::vector<std::vector<d
 /// Numbers in a vector of the recipe.
 int64_t vector_width(const io::VectorRecipe& recipe, int64_t d_model);
 
-/// Vectors of texts: the pooled hidden states after the final norm, through the recipe's dense layers, in f32. A text
-/// without tokens is an Error.
+/// One vector per text: its hidden states after the final norm, pooled, through the recipe's dense layers, in f32.
+/// Throws an Error if a text has no tokens.
 std::vector<std::vector<float>> embed(nn::Model& model, const std::vector<std::vector<text::TokenId>>& texts,
                                       const EmbedOptions& options = {});
 

@@ -71,7 +71,7 @@ io::VectorRecipe recipe_of(const arch::Pooling& pooling, const io::Checkpoint& c
   return recipe;
 }
 
-/// The tensors of a checkpoint in the order of its model.
+/// The tensors of a checkpoint, in the order of the model's state_dict().
 nn::StateDict in_order_of_model(const io::Checkpoint& checkpoint) {
   std::map<std::string, Tensor> by_name;
   for (const auto& [name, tensor] : checkpoint.tensors) by_name.emplace(name, tensor);

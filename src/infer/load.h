@@ -20,7 +20,7 @@ struct LoadedModel {
   std::unique_ptr<text::Tokenizer> tokenizer;  ///< null if none was found
   std::string tokenizer_path;                  ///< file or folder of the tokenizer
   std::vector<text::TokenId> stop_tokens;      ///< tokens that end a text, from the tokenizer and the checkpoint
-  std::string fingerprint;                     ///< see model_fingerprint; empty unless asked for
+  std::string fingerprint;                     ///< see model_fingerprint; empty unless requested
   /// How texts become vectors, if the model says so: by the files of sentence-transformers or by spec().pooling.
   std::optional<io::VectorRecipe> vectors;
 };
@@ -47,8 +47,8 @@ nn::StateDict own_tensors(const nn::Model& model, const nn::StateDict& whole);
 /// LoadedModel::vectors, or the mean of the hidden states.
 io::VectorRecipe vector_recipe(const LoadedModel& model);
 
-/// Throws Error unless `draft` can draft tokens for `target`: both have the same tokenizer. A model without one must
-/// have a vocabulary of the same size.
+/// Throws an Error unless `draft` can draft tokens for `target`: both need the same tokenizer. If a model has no
+/// tokenizer, the vocabulary sizes must be equal.
 void check_draft(const LoadedModel& target, const LoadedModel& draft);
 
 /// Returns the tokenizer. If the model has none, throws an Error that says how to provide one.

@@ -8,9 +8,9 @@
 
 namespace lamina::infer {
 
-/// Makes vectors of texts by the model's recipe, divided by their length. Texts longer than the context are cut;
-/// characters that the vocabulary lacks are skipped. `model` must outlive the function and have a tokenizer. A text
-/// without tokens gives zeros. `role` chooses the prompt, if the model has prompts.
+/// Returns a function that computes vectors of texts by the model's recipe, divided by their Euclidean norm. Texts
+/// longer than the context are cut off; characters that the vocabulary lacks are skipped; a text without tokens gives
+/// zeros. `role` chooses the prompt, if the model has prompts. `model` must outlive the function and have a tokenizer.
 search::Embedder text_embedder(const LoadedModel& model, TextRole role);
 
 /// Loads the model that an index names, or the one at `given` if that is not empty, and checks it (check_embedder).
@@ -20,7 +20,7 @@ LoadedModel load_embedder(const search::VectorSettings& settings, const std::str
 /// The settings of an index whose vectors come from this model.
 search::VectorSettings vector_settings(const LoadedModel& model, const std::string& path);
 
-/// Throws Error if `model` is not the model that made the vectors of an index. `option` gives that model.
+/// Throws an Error unless `model` is the model that computed the vectors of an index; `option` would give that model.
 void check_embedder(const LoadedModel& model, const search::VectorSettings& settings, const std::string& option);
 
 }  // namespace lamina::infer

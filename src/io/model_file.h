@@ -12,8 +12,9 @@ struct ReadOptions {
   std::optional<DType> dtype;  ///< convert weights to this type; default: as stored
   Progress progress;           ///< called with bytes read; may be empty
 };
-/// Location of the model of `path`. For the folder of a training run (with recipe.json): its best checkpoint, else the
-/// last one. For a folder of sentence-transformers: the encoder's folder in it. Otherwise `path` itself.
+/// Resolves `path` to the model's location. For the folder of a training run (with recipe.json): its best checkpoint
+/// or, if there is none, the last one. For a folder of sentence-transformers: the encoder's folder in it. Otherwise
+/// `path` itself.
 std::string model_place(const std::string& path);
 
 /// Reads a model in any supported format: a Hugging Face folder (config.json), Lamina's own format (architecture.json),

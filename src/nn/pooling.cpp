@@ -9,7 +9,7 @@
 namespace lamina::nn {
 namespace {
 
-/// [rows, tokens]: the share of each token in the vector of each row. For the maximum every share is 1.
+/// Weight of each token in the pooled vector of each row: [rows, tokens]. For the maximum every weight is 1.
 Tensor shares_of(const std::vector<int64_t>& starts, arch::PoolingKind kind, DType dtype, const Device& device) {
   using arch::PoolingKind;
   const auto rows = static_cast<int64_t>(starts.size()) - 1;

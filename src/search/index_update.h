@@ -35,7 +35,7 @@ class IndexLock {
 /// update removes files that no manifest names.
 class IndexUpdate {
  public:
-  /// A new index. It appears under its name at commit(). Throws Error if `folder` exists, unless `replace` is set
+  /// Starts a new index. It becomes visible at commit(). Throws an Error if `folder` exists, unless `replace` is set
   /// and it holds nothing but an index.
   static IndexUpdate create(const std::string& folder, const IndexSettings& settings, bool replace);
   /// Starts an update of an existing index. Throws an Error if another process is updating it.

@@ -108,7 +108,7 @@ class SectionFile {
 /// Whether a file begins as one of this kind; it may be damaged.
 bool is_section_file(const std::string& path, std::string_view kind);
 
-/// Throws Error unless `starts` ascends from 0 to `end`. `what` names it in messages.
+/// Throws an Error unless `starts` ascends from 0 to `end`. `what` is its name in messages.
 template <class T>
 void check_starts(std::span<const T> starts, uint64_t end, const std::string& name, const char* what) {
   bool right = !starts.empty() && starts.front() == 0 && starts.back() == end;

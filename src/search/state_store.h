@@ -20,7 +20,7 @@ class StateStoreBuilder {
   int64_t count() const { return vectors_.count(); }
   /// The model's state after a fixed text [dim], by which readers recognize the model.
   void set_probe(std::vector<float> probe);
-  /// Writes the store atomically. `graph`: also build a graph for approximate search.
+  /// Writes the store atomically. `graph`: also builds a graph for approximate search.
   void write(const std::string& path, const std::string& model, bool graph, const HnswOptions& options,
              const Threads& threads) const;
 
@@ -36,7 +36,7 @@ class StateStore {
  public:
   static std::shared_ptr<const StateStore> open(const std::string& path);
   static bool is_store(const std::string& path);  ///< whether a file is a store, possibly damaged
-  /// Like open(), for bytes in memory. Throws Error if anything is inconsistent.
+  /// Like open(), for bytes in memory. Throws an Error if anything is inconsistent.
   static std::shared_ptr<const StateStore> parse(SectionFile file);
 
   int64_t count() const { return vectors_.count; }
@@ -46,7 +46,8 @@ class StateStore {
   /// Median, over a sample of keys, of the squared distance to the eighth nearest other key. Serves as unit of
   /// temperatures.
   double scale() const { return scale_; }
-  std::string_view model() const { return {model_.data(), model_.size()}; }  ///< path of the model that made the states
+  /// Path of the model that computed the states.
+  std::string_view model() const { return {model_.data(), model_.size()}; }
   std::span<const float> probe() const { return probe_; }  ///< see StateStoreBuilder; empty: the file has none
   bool has_graph() const { return graph_.has_value(); }
   size_t bytes() const { return file_.bytes(); }

@@ -64,7 +64,8 @@ class Tokenizer {
   virtual std::optional<TokenId> bos() const { return {}; }
   virtual std::optional<TokenId> eos() const { return {}; }  ///< The token that ends a text, if there is one.
 
-  /// The token that a text ends with for the model: [SEP] of BERT, `</s>` of T5. Usually eos(). encode() does not add it.
+  /// The token that a text ends with for the model: [SEP] of BERT, `</s>` of T5. Usually eos(). encode() does not add
+  /// it.
   virtual std::optional<TokenId> appended() const { return {}; }
 
   /// A tokenizer.json that parse_tokenizer() can read, and Hugging Face's tokenizers library, too.

@@ -29,10 +29,10 @@ struct Family {
   void (*config)(ConfigMap& map, Draft& draft);
   NameMap names;
   bool states_context = true;  ///< config.json has a key for the maximum sequence length
-  bool later_layers = false;   ///< files may hold extra layers after the last one, for training; they are skipped
-  NameMap parameters = {};     ///< names of the parameters in memory in transformers, if they differ from the files
-  std::span<const std::string_view> extras = {};   ///< prefixes of tensors that files may hold for other heads; skipped
-  std::span<const ConstantTensor> constants = {};  ///< checked when reading, written
+  bool later_layers = false;   ///< files may hold extra layers for training after the last one; skipped
+  NameMap parameters = {};     ///< transformers' parameter names in memory, if they differ from the names in the files
+  std::span<const std::string_view> extras = {};   ///< name prefixes of other heads' tensors; skipped
+  std::span<const ConstantTensor> constants = {};  ///< scalars to check when reading and to store when writing
   std::optional<HeadlessFiles> headless = {};      ///< unset: all files have a head
 };
 

@@ -90,7 +90,7 @@ void big_bird(ConfigMap& m, Draft& d) {
   if (m.reading() && type == "block_sparse") a.pattern = pattern;
 }
 
-/// The table begins with rows up to that of the padding token, which no position uses.
+/// Learned positions start after the padding row: the first padding_token + 1 rows of the position table are unused.
 void roberta_of(ConfigMap& m, Draft& d, int64_t vocabulary) {
   bert_base(m, d, "gelu", vocabulary, 1e-12);
   padding(m, d, 1);
@@ -107,7 +107,8 @@ void roberta(ConfigMap& m, Draft& d) { roberta_of(m, d, 50265); }
 /// XLM-RoBERTa and CamemBERT: RoBERTa with another vocabulary.
 void roberta_kin(ConfigMap& m, Draft& d) { roberta_of(m, d, 30522); }
 
-/// A window on each side, and a first token that attends to all with projections of its own.
+/// Sliding-window attention in both directions. The first token is global: it attends to all tokens and has its own
+/// projections.
 void longformer(ConfigMap& m, Draft& d) {
   roberta(m, d);
   auto& a = m.as<Attention>(d.block.mixer);
@@ -148,7 +149,7 @@ void modernbert_head(ConfigMap& m, Draft& d) {
   m.entry("decoder_bias", d.spec.head.bias, true);
 }
 
-/// Pre-norm with RoPE and a gated feed-forward; layers alternate between a window and all positions.
+/// Pre-norm encoder with RoPE and a gated feed-forward. Local layers (sliding window) alternate with global ones.
 void modernbert(ConfigMap& m, Draft& d) {
   auto& a = m.as<Attention>(d.block.mixer);
   m.constant(d.spec.causal, false);
@@ -271,7 +272,8 @@ NameMap modernbert_names() {
           {"decoder.*", "head.*"}};
 }
 
-/// Parts of other heads, and a second name of the bias. Files without a head have a pooler without a prefix.
+/// Tensors of other heads, and the second name of the head's bias. They are skipped. Files without a head have a pooler
+/// without a prefix.
 constexpr std::string_view kBertExtras[] = {"bert.pooler.", "pooler.", "cls.seq_relationship.",
                                             "cls.predictions.decoder.bias"};
 constexpr std::string_view kRobertaExtras[] = {"roberta.pooler.", "longformer.pooler.", "pooler.",

@@ -63,7 +63,8 @@ class ServedModel {
   std::string fingerprint;            ///< hash of architecture, weights and tokenizer; see infer::model_fingerprint
   std::string tokenizer_fingerprint;  ///< empty without a tokenizer
   io::VectorRecipe vectors;           ///< how texts become vectors; by default the normalized mean
-  /// Used only between steps of the engine (Backend::post), if runs_tasks(). Null for a backend without a model.
+  /// May be used only between two engine steps (Backend::post), and only if runs_tasks(). Null for a backend without a
+  /// model.
   nn::Model* model = nullptr;
   std::shared_ptr<void> weights;         ///< owns the tokenizer, the model and everything the backend refers to
   std::shared_ptr<EngineEvents> events;  ///< observer of the backend's engine; null: no events are collected
