@@ -179,7 +179,7 @@ TEST_F(KnnTest, RefusesWhatDoesNotFit) {
   const auto with = [&](auto change) {
     KnnOptions options;
     change(options);
-    return [=, this]() mutable { KnnLm(states, options, model_); };
+    return [=, this] { KnnLm(states, options, model_); };
   };
   expect_error(with([](KnnOptions& o) { o.neighbors = 0; }), "at least 1");
   expect_error(with([](KnnOptions& o) { o.lambda = 1.5; }), "0 to 1");
