@@ -58,7 +58,8 @@ const Family& family(const std::string& model_type) {
 }
 
 bool is_headless(const Family& family, const arch::ArchSpec& resolved) {
-  return family.headless && resolved.head == arch::Head{.tied = true};
+  const arch::Head& head = resolved.head;
+  return family.headless && head.tied && !head.bias && !head.transform;
 }
 
 NameMap written_names(const Family& family, const arch::ArchSpec& resolved) {
