@@ -7,6 +7,7 @@
 
 namespace lamina::arch {
 
+/// Size of a drawn block, in the units of the drawing.
 struct BlockSize {
   double width;
   double height;

@@ -33,7 +33,7 @@ ArchSpec read_derived(const Json& json, const std::string& name, int bases) {
   for (const auto& [key, value] : json.items()) {
     if (key == "about") whole["about"] = value;
     if (key == "base" || key == "about" || (key == "set" && value.is_object())) continue;
-    problems.push_back({"read", key, key == "set" ? "expected an object of path: value" : "unknown key beside base",
+    problems.push_back({"read", key, key == "set" ? "expected an object of path: value" : "unknown key next to base",
                         "a file with a base has base, about and set"});
   }
   const Json set = json.contains("set") && json["set"].is_object() ? json["set"] : Json::object();

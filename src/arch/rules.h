@@ -25,6 +25,7 @@ const std::vector<Rule>& rules();
 /// Every violation of every rule. Rules that need complete sizes run only if there is no other violation.
 std::vector<Problem> violations(const ArchSpec& filled);
 
+/// Collects the violations of one rule.
 class Findings {
  public:
   Findings(const Rule& rule, std::vector<Problem>& problems) : rule_(rule), problems_(problems) {}

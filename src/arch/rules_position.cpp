@@ -104,7 +104,7 @@ void buckets_fit(const ArchSpec& spec, Findings& findings) {
 
 /// Rule: a position table that layers share must have the same meaning in each of them.
 void shared_tables_agree(const ArchSpec& spec, Findings& findings) {
-  const Attention* firsts[2] = {};  // of the decoder, and of the encoder, which has its own tables
+  const Attention* firsts[2] = {};  // first users in the decoder and in the encoder, which has its own tables
   for (const WrittenBlock& written : written_blocks(spec)) {
     const Attention*& first = firsts[written.in_encoder ? 1 : 0];
     const auto* a = attention_of(written.block->mixer);

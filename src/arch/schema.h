@@ -28,6 +28,7 @@ struct SchemaNode {
   const SchemaOption* find(std::string_view kind) const;
 };
 
+/// A key of a structure: its description, default and type.
 struct SchemaField {
   std::string key;
   std::string doc;

@@ -9,7 +9,7 @@ namespace lamina::arch {
 
 /// How tensor-parallel ranks divide a weight.
 struct Division {
-  /// What a rank holds.
+  /// The part of a weight that a rank holds.
   enum class Kind : uint8_t {
     whole,     ///< the whole weight
     divided,   ///< some units along `axis`

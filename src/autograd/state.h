@@ -56,11 +56,13 @@ class Entry final : public GradLink, public std::enable_shared_from_this<Entry> 
 
 using EntryList = std::vector<std::shared_ptr<Entry>>;
 
+/// A tensor that backward reads, and its version when it was saved: a later in-place write is an error.
 struct Saved {
   Tensor tensor;
   uint64_t version = 0;
 };
 
+/// The tape record of one operator.
 struct Node {
   const char* op = "";
   EntryList inputs;   // null if the input needs no gradient
@@ -69,12 +71,13 @@ struct Node {
   BackwardFn backward;
 };
 
-/// The tape records of a graph, and the generation of its entries.
+/// What Tape::set_aside() took off the tape: the records of a graph, and the generation of its entries.
 struct SetAside {
   std::vector<Node> nodes;
   uint64_t generation = 0;
 };
 
+/// The state of a tape: the tape records of its graph, and its leaves.
 struct State : std::enable_shared_from_this<State> {
   std::vector<Node> nodes;
   std::vector<std::weak_ptr<Entry>> leaves;

@@ -230,7 +230,7 @@ std::string read_pipe(const std::string& path) {
 std::string read_text(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  LAMINA_CHECK(status.type() != fs::file_type::not_found, path, ": is not there; check the name");
+  LAMINA_CHECK(status.type() != fs::file_type::not_found, path, ": does not exist; check the name");
   LAMINA_CHECK(status.type() != fs::file_type::none, path, ": cannot be read: ", error.message(),
                "; check the name and the permissions");
   LAMINA_CHECK(fs::is_regular_file(status), path, ": is ", fs::is_directory(status) ? "a folder" : "a pipe or device",

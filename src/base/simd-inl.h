@@ -23,6 +23,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class T>
 using ComputeTag = hn::ScalableTag<Accumulate<T>>;
 
+/// Loads a vector of any element type, converted to the compute type.
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const hn::TFromD<D>* from) {
   return hn::LoadU(d, from);

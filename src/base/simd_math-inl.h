@@ -17,6 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::HWY_NAMESPACE {
 
+/// Polynomial coefficients and limits of the functions below, for f32 and f64.
 template <class T>
 struct MathConstants;
 
@@ -172,7 +173,7 @@ HWY_INLINE hn::Vec<D> exp_flushed(D d, hn::Vec<D> x) {
 /// exp(x) − 1 for x ≤ 0.
 template <class D>
 HWY_INLINE hn::Vec<D> expm1_of_negative(D d, hn::Vec<D> x) {
-  const auto parts = exp_parts(d, hn::Max(constant(d, -40.0), x));  // exp(−40) is negligible beside 1
+  const auto parts = exp_parts(d, hn::Max(constant(d, -40.0), x));  // exp(−40) is negligible compared to 1
   const auto scale = fast_exp2(d, parts.n);
   return hn::MulAdd(parts.fraction, scale, hn::Sub(scale, constant(d, 1.0)));
 }

@@ -7,7 +7,7 @@
 namespace lamina::cli {
 namespace {
 
-/// Parses a number with an optional unit; 0 if either is invalid.
+/// Parses a number with an optional unit. Returns 0 if either is invalid.
 double amount(const std::string& text, const std::vector<std::pair<std::string, double>>& units) {
   size_t used = 0;
   double number = 0;

@@ -13,7 +13,7 @@ namespace {
 using Vector = int64_t __attribute__((vector_size(32), aligned(32)));
 
 constexpr int64_t kPiece = 262144;
-/// One sequential stream per core reaches only three quarters of its bandwidth.
+/// Number of interleaved streams. A single sequential stream per core reaches only three quarters of its bandwidth.
 constexpr size_t kStreams = 8;
 
 /// Reads a piece as several interleaved streams.
@@ -33,7 +33,7 @@ int64_t read_piece(const uint8_t* data) {
 double copy_bandwidth(const Device& device, int64_t bytes) {
   const Tensor from = Tensor::zeros({std::max<int64_t>(bytes / 8, 4)}, DType::f32, device);
   Tensor to = Tensor::zeros(from.shape(), DType::f32, device);
-  const int copies = device.stream() == nullptr ? 1 : 8;  // several copies per synchronization hide the host's time
+  const int copies = device.stream() == nullptr ? 1 : 8;  // several copies per synchronization hide the host's overhead
   double best = 1e30;
   for (int round = 0; round < 6; ++round) {
     best = std::min(best, seconds_of(device, [&] {
@@ -57,7 +57,7 @@ double read_bandwidth(const Device& device, int64_t bytes) {
                       });
                     }));
   }
-  // The sums are 0. Using them keeps the compiler from removing the reads.
+  // The sums are 0. Adding them keeps the compiler from removing the reads.
   return static_cast<double>(pieces * kPiece + std::accumulate(sums.begin(), sums.end(), int64_t{0})) / best;
 }
 

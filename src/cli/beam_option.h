@@ -8,7 +8,7 @@
 
 namespace lamina::cli {
 
-/// --beams, --length-penalty and --early-stopping.
+/// The options --beams, --length-penalty and --early-stopping.
 struct BeamChoice {
   int64_t count = 0;  ///< 0: no beam search
   double length_penalty = 1.0;

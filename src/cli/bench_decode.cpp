@@ -45,14 +45,14 @@ struct DecodeReport {
   double load = 0;              ///< seconds
   double prefill = 0;           ///< tokens/s
   double prefill_flops = 0;     ///< per token
-  double peak_flops = 0;        ///< FLOP/s of a large matrix product in the type of the activations
+  double peak_flops = 0;        ///< FLOP/s of a large matrix product, in the type of the activations
   double decode = 0;            ///< tokens/s over all rows
   double bytes = 0;             ///< mean bytes read per decode step, as reported by the operators
-  double bandwidth = 0;         ///< bytes/s when reading a buffer of that size repeatedly
-  double memory_bandwidth = 0;  ///< bytes/s when reading more than the caches hold
+  double bandwidth = 0;         ///< bytes/s when a buffer of that size is read repeatedly
+  double memory_bandwidth = 0;  ///< bytes/s when the buffer exceeds the caches
   double prefill_share() const { return peak_flops > 0 ? prefill * prefill_flops / peak_flops : 0; }
   double share() const { return decode_seconds > 0 ? bytes / decode_seconds / bandwidth : 0; }
-  double decode_seconds = 0;  ///< per decode step
+  double decode_seconds = 0;  ///< seconds per decode step
 };
 
 std::unique_ptr<nn::Model> load(const DecodeArguments& arguments, const Device& device) {

@@ -37,9 +37,9 @@ struct EngineArguments {
   bool json = false;
 };
 
-/// Seconds that the machine needs at least: for the FLOPs at the speed of a large product, and for the bytes at the
-/// speed of reading memory. Weights are read once per step, a sequence's cache once per token of its answer. If several
-/// processes share the model, the floor is that of the first one's part.
+/// A lower bound on the time, in seconds: FLOPs at the rate of a large matrix product, and bytes at the memory
+/// bandwidth. Weights are read once per step, and a sequence's cache once per token of its answer. If several processes
+/// share the model, this is the bound for the first one's part.
 struct EngineFloor {
   double flops = 0;
   double peak = 0;
@@ -67,7 +67,7 @@ std::unique_ptr<nn::Model> load_for_engine(const EngineArguments& arguments, con
   return model;
 }
 
-/// Bytes of weights that one step reads, as the operators report them for a step of one row.
+/// Bytes of weights that a step reads, as the operators report them for a step with one row.
 double weight_bytes(infer::Engine& engine, const Device& device) {
   infer::Request one;
   one.prompt = {0};
@@ -174,7 +174,7 @@ void print_engine_json(const EngineArguments& arguments, const infer::LoadTestRe
   std::printf("%s\n", json.dump(2).c_str());
 }
 
-/// Longest prompt and answer of the load.
+/// Length of the longest prompt and answer together.
 int64_t longest_request(const EngineArguments& arguments) {
   const auto tokens = static_cast<double>(arguments.load.prompt + arguments.load.answer);
   return static_cast<int64_t>(tokens * (1 + arguments.load.spread)) + 2;
@@ -190,9 +190,9 @@ void measure_engine(EngineArguments arguments, nn::Model& model, const std::shar
   infer::Engine engine(std::make_unique<infer::ModelRunner>(model, arguments.runner), arguments.engine);
   const double bytes_per_step = weight_bytes(engine, device);
   const auto sleep = [](double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); };
-  infer::LoadTestOptions warm_up = arguments.load;  // memory and CUDA graphs
+  infer::LoadTestOptions warm_up = arguments.load;  // allocates memory and captures CUDA graphs
   warm_up.requests = std::min<int64_t>(arguments.load.requests, 2 * arguments.engine.rows);
-  // Long enough that answers to the first prompts still run when the last prompt has been read.
+  // Long enough that the first answers are still running when the last prompt has been read.
   const int64_t prompt_steps = warm_up.requests * warm_up.prompt / arguments.engine.step_tokens + 1;
   warm_up.answer = std::min<int64_t>(arguments.load.answer, prompt_steps + 8);
   warm_up.rate = 0;

@@ -22,7 +22,7 @@ struct GrammarBenchArguments {
   bool json = false;
 };
 
-/// Microseconds of one mask per token of the documents.
+/// Time of one mask in microseconds, for each token of the documents.
 std::vector<double> mask_times(const std::shared_ptr<text::TokenGrammar>& grammar, const text::Tokenizer& tokenizer,
                                const std::vector<std::string>& paths) {
   std::vector<double> times;

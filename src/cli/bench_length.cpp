@@ -34,8 +34,8 @@ struct BenchLengthArguments {
 
 struct LengthRow {
   int64_t length = 0;
-  double seconds = 0;  ///< fastest step
-  double bytes = 0;    ///< largest memory of a step, with weights and optimizer states
+  double seconds = 0;  ///< time of the fastest step
+  double bytes = 0;    ///< largest memory use of a step, including weights and optimizer state
 };
 
 /// The slope of log(y) over log(length), by least squares.
@@ -56,7 +56,7 @@ double log_slope(const std::vector<LengthRow>& rows, double LengthRow::*y) {
   return covariance / variance;
 }
 
-/// from, 2 from, 4 from, … up to `to`.
+/// The lengths from, 2 from, 4 from, … up to `to`.
 std::vector<int64_t> lengths_of(const BenchLengthArguments& arguments) {
   std::vector<int64_t> lengths{arguments.from};
   while (lengths.back() <= arguments.to / 2) lengths.push_back(2 * lengths.back());
@@ -124,7 +124,7 @@ void run(const BenchLengthArguments& arguments) {
                ": expected f32 or bf16");
   LAMINA_CHECK(arguments.to / 2 >= arguments.from, "--from ", arguments.from, " --to ", arguments.to,
                ": expected --to to be at least twice --from");
-  spec_for(arguments, lengths_of(arguments).back());  // throws before anything is printed
+  spec_for(arguments, lengths_of(arguments).back());  // throws an Error before anything is printed
   std::vector<LengthRow> rows;
   if (!arguments.json) {
     std::printf("%s: %s of %lld rows, %s, %s\n%10s %12s %12s %12s\n", arguments.name.c_str(),

@@ -39,17 +39,17 @@ struct PeerTime {
   double ms = 0;
   std::string by;
 };
-/// Keys are "name way".
+/// Keys are "NAME WAY".
 using PeerTimes = std::map<std::string, PeerTime>;
 
 struct OpRow {
   std::string name;
   OpWay way = OpWay::forward;
-  std::string kernel;  ///< forced; "" for the automatic choice
+  std::string kernel;  ///< kernel to force; "" for the automatic choice
   Work work;
   double seconds = 0;
-  double memory_floor = 0;   ///< seconds
-  double product_floor = 0;  ///< seconds
+  double memory_floor = 0;   ///< lower bound in seconds from memory bandwidth
+  double product_floor = 0;  ///< lower bound in seconds from FLOP/s
   std::optional<PeerTime> peer;
 
   double floor() const { return std::max(memory_floor, product_floor); }
@@ -60,9 +60,9 @@ struct OpRow {
 
 std::string key_of(const std::string& name, OpWay way) { return str(name, " ", name_of(way)); }
 
-/// Fastest time per name and way in a file of rows {name, way, ms, by}.
+/// Reads a file of rows {name, way, ms, by}. Returns the fastest time for each name and way.
 PeerTimes read_peer(const std::string& path) {
-  LAMINA_CHECK(path_exists(path), "--peer ", path, ": is not there; make it with tools/peers/torch_ops.py");
+  LAMINA_CHECK(path_exists(path), "--peer ", path, ": does not exist; make it with tools/peers/torch_ops.py");
   const auto json = read_json_file<nlohmann::json>(path);
   PeerTimes times;
   size_t number = 0;
@@ -155,7 +155,7 @@ void run_kernels(const OpBench& bench, OpWay way, const OpCall& call, const OpBe
   }
 }
 
-/// Runs the selected benchmarks and calls `show` with each row. Returns the failures, so that one failing operator does
+/// Runs the selected benchmarks, and calls `show` with each row. Returns the failures, so that a failing operator does
 /// not stop the others.
 std::vector<std::string> run_benches(const std::vector<OpBench>& benches, const OpBenchSetting& setting,
                                      const OpLimits& limits, const PeerTimes& peers, const OpsArguments& arguments,
@@ -241,7 +241,7 @@ void add_bench_ops(CLI::App& bench) {
   command->add_flag("--kernels", arguments->kernels,
                     "After each operator that has several kernels, time each kernel that supports the call");
   command->add_option("--peer", arguments->peer,
-                      "Figures of another library to show beside ours: a file that tools/peers/torch_ops.py printed");
+                      "Figures of another library to show next to ours: a file that tools/peers/torch_ops.py printed");
   command->add_flag("--json", arguments->json, "Print the figures as JSON");
   command->footer(
       "Calls are queued and synchronized once. If a GPU is faster than its host, a CUDA graph of many calls is timed.\n"

@@ -7,17 +7,17 @@
 
 namespace lamina::cli {
 
-/// `rows` × `length` tokens from a random stream.
+/// `rows` × `length` random tokens from the given random stream.
 std::vector<int64_t> random_tokens(int64_t rows, int64_t length, int64_t vocab_size, uint64_t stream);
 
-/// The training steps of a benchmark.
+/// The training steps that a benchmark runs.
 struct BenchStepOptions {
   int64_t batch = 1;
   int64_t length = 1;
-  int64_t source_length = 0;  ///< tokens that an encoder reads; 0: no encoder
-  int updates = 1;            ///< of the schedule
+  int64_t source_length = 0;  ///< number of tokens that an encoder reads; 0: no encoder
+  int updates = 1;            ///< number of updates in the learning rate schedule
   bool bf16 = false;
-  bool checkpoint = false;  ///< activation checkpointing
+  bool checkpoint = false;  ///< use activation checkpointing
 };
 
 /// Training updates on random tokens: forward, backward, clipping and AdamW.

@@ -185,7 +185,7 @@ void run(BenchTrainArguments arguments) {
   report.peak = share.peak();
   report.memory = memory;
   const arch::TrainingMemory estimate = train::training_memory(steps.recipe(), device.kind());
-  report.estimate = estimate.total() - estimate.saving;  // nothing is saved here
+  report.estimate = estimate.total() - estimate.saving;  // the benchmark saves no checkpoint
   arguments.json ? static_cast<void>(std::fputs(to_json(report).c_str(), stdout)) : print(report);
 }
 

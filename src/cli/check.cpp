@@ -46,7 +46,7 @@ void print(const infer::Comparison& row) {
   }
 }
 
-/// A loaded checkpoint and its model.
+/// A loaded checkpoint, and its model.
 struct Checked {
   Checked(const std::string& path, DType dtype, const Device& device, const io::SafetensorsFile& golden)
       : checkpoint(io::read_model(path, device, {.dtype = dtype, .progress = {}})),

@@ -4,7 +4,7 @@
 
 namespace lamina::cli {
 
-/// The command line with shell quoting, to store in results.
+/// The command line of this process with shell quoting, to be stored in results.
 std::string command_line();
 
 }  // namespace lamina::cli

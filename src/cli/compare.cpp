@@ -136,7 +136,7 @@ lab::Study changed(lab::Study study, const CompareArguments& arguments) {
   if (arguments.jobs >= 0) study.jobs = arguments.jobs;
   if (arguments.threads >= 0) study.threads = arguments.threads;
   if (!arguments.device.empty()) study.device = arguments.device;
-  // Writes and reads the study again, so that every rule is checked on the final version.
+  // Writes and reads the study again, so that every rule is checked on its final version.
   return lab::read_study(lab::write_study(study), study.name);
 }
 
@@ -177,7 +177,7 @@ void run(const CompareArguments& arguments) {
     const auto variants = lab::run_untrained(study, arguments.lengths, arguments.vocabulary, device);
     return static_cast<void>(std::fputs(lab::untrained_text(variants, arguments.lengths).c_str(), stdout));
   }
-  // The folder of an existing study is resumed.
+  // An argument that is the folder of an existing study resumes that study.
   const bool folder = arguments.what.size() == 1 && ::access((arguments.what[0] + "/study.json").c_str(), F_OK) == 0;
   const std::string out = !arguments.out.empty() ? arguments.out : folder ? arguments.what[0] : "studies/" + study.name;
   run_study_command(study, out, columns_from(arguments.columns));
@@ -258,7 +258,8 @@ void add_compare(CLI::App& program) {
   command->add_flag("--list", arguments->list,
                     "List the built-in studies with question, runs and expected duration, and the switches");
   command->add_flag("--show", arguments->show, "Print the study with every key and exit");
-  command->add_flag("--fields", arguments->fields, "Print every key of a study, as in docs/reference/study-file.md, and exit");
+  command->add_flag("--fields", arguments->fields,
+                    "Print every key of a study, as in docs/reference/study-file.md, and exit");
   command->callback([arguments] { run(*arguments); });
 }
 

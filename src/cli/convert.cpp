@@ -57,7 +57,7 @@ class Companions {
     }
   }
 
-  /// Fills in missing BOS and EOS ids of the checkpoint. `given`: the user named the tokenizer, so it must fit.
+  /// Adds missing BOS and EOS ids to the checkpoint. `given`: the user named the tokenizer, so it must fit.
   void complete(io::Checkpoint& checkpoint, bool given) {
     if (!tokenizer_) return warn_if_too_large(checkpoint.spec.vocab_size);
     if (tokenizer_->vocab_size() > checkpoint.spec.vocab_size) {
@@ -99,7 +99,8 @@ class Companions {
  private:
   static constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 
-  /// Hugging Face folders are complete. Their tokenizer may be one that we cannot load, so it is copied as it is.
+  /// A Hugging Face folder has its own tokenizer files. Lamina may be unable to load them, so they are copied
+  /// unchanged.
   bool is_hf() const { return file_exists(fs::path(place_) / "config.json"); }
 
   void warn_if_too_large(int64_t vocab_size) const {
@@ -108,7 +109,7 @@ class Companions {
     try {
       tokens = text::load_tokenizer(place_)->vocab_size();
     } catch (const Error&) {
-      return;  // `lamina generate` says why it cannot be loaded
+      return;  // `lamina generate` tells why it cannot be loaded
     }
     if (tokens <= vocab_size) return;
     std::fprintf(stderr,
@@ -137,7 +138,7 @@ class Companions {
   std::unique_ptr<text::Tokenizer> tokenizer_;  ///< written as tokenizer.json and tokenizer_config.json; may be null
 };
 
-/// Writes the training state in `source`, of any layout, as that of a run on one device.
+/// Reads the training state in `source`, of any layout, and writes it as that of a single-device run.
 void write_state(const fs::path& source, const fs::path& folder) {
   const Device host = Device::cpu();
   const io::PieceSet state =
@@ -150,7 +151,7 @@ void write_state(const fs::path& source, const fs::path& folder) {
   write_text((folder / "state.json").string(), read_text((source / "state.json").string()));
 }
 
-/// The folder to read: of a run its last checkpoint if the training state is wanted, because the best has none.
+/// The folder to read. If the training state is wanted from a run, its last checkpoint: the best one has none.
 std::string source_of(const ConvertArguments& arguments) {
   if (!arguments.with_state) return arguments.source;
   LAMINA_CHECK(arguments.to == "lamina", "--with-state needs --to lamina: other formats have no training state");
@@ -171,7 +172,7 @@ void run(const ConvertArguments& arguments) {
   }
   const int64_t max_shard_bytes = bytes_from(arguments.max_shard_size, "--max-shard-size");
   io::CheckpointFolder::check_target(arguments.target, arguments.force);
-  catch_stop_signals("\nstopping: temporary files are removed; once more stops at once\n");
+  catch_stop_signals("\nstopping: temporary files are removed; press Ctrl-C again to stop immediately\n");
   const std::string source = source_of(arguments);
   io::Checkpoint checkpoint = io::read_model(source, Device::cpu(), {dtype, progress_of("reading", arch::short_bytes)});
   if (io::is_sentence_transformer(source)) io::read_vector_recipe(source, checkpoint.spec.d_model);  // only to check it

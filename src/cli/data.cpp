@@ -46,7 +46,8 @@ void prepare(const DataArguments& arguments) {
   options.reading.input = &std::cin;
   options.watch = progress_of_preparation();
   // Ctrl-C must also interrupt a blocking read of standard input.
-  catch_stop_signals("\nstopping: temporary files are removed; once more stops at once\n", WaitingReads::fail);
+  catch_stop_signals("\nstopping: temporary files are removed; press Ctrl-C again to stop immediately\n",
+                     WaitingReads::fail);
   const data::Prepared prepared = data::prepare(options);
   show_part(options.folder, "train.bin", prepared.train);
   if (prepared.validation.tokens > 0) show_part(options.folder, "validation.bin", prepared.validation);

@@ -38,7 +38,7 @@ struct DrawArguments {
   int64_t width = 128;
 };
 
-/// Writes the SVG file if one was asked for, and otherwise draws in the terminal.
+/// Writes an SVG file if --svg is given, otherwise draws in the terminal.
 void show(const lab::Drawing& drawing, const DrawArguments& arguments) {
   if (!arguments.svg.empty()) return write_text(arguments.svg, lab::drawing_svg(drawing));
   std::fputs(lab::drawing_text(drawing, ::isatty(STDOUT_FILENO) != 0).c_str(), stdout);
@@ -49,12 +49,12 @@ arch::ArchSpec architecture_of(const DrawArguments& arguments) {
                        arguments.architecture);
 }
 
-/// Whether queries see only earlier keys: --both-ways, or what --arch is.
+/// Whether queries attend only to earlier keys: set by --both-ways, or by the architecture of --arch.
 bool is_causal(const DrawArguments& arguments) {
   return !arguments.both_ways && (arguments.architecture.empty() || architecture_of(arguments).causal);
 }
 
-/// The pattern of the first attention layer of --arch, or --window, or full attention.
+/// The attention pattern: that of the first attention layer of --arch, or the one of --window, or full attention.
 arch::Pattern pattern_of(const DrawArguments& arguments) {
   if (arguments.architecture.empty()) {
     if (arguments.window == 0) return arch::FullPattern{};

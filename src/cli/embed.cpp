@@ -33,7 +33,7 @@ struct EmbedArguments {
   DeviceChoice device;
 };
 
-/// One text per line; of JSON lines the text under the key. Empty lines are left out.
+/// The texts to embed: one per line or, for JSON lines, the text under the key. Skips empty lines.
 std::vector<std::string> texts_of(const EmbedArguments& arguments) {
   std::vector<std::string> texts;
   const std::string all = read_input(arguments.data);

@@ -39,7 +39,7 @@ struct EvalArguments {
   bool json = false;
 };
 
-/// The text as token ids of one model's tokenizer.
+/// The text, encoded by one model's tokenizer.
 struct Reading {
   std::vector<text::TokenId> ids;
   int64_t bytes = 0;  ///< size of the predicted text; 0 if unknown
@@ -52,11 +52,11 @@ struct Row {
   infer::Evaluation result;
   int64_t bytes = 0;
   int64_t unknown = 0;                  ///< number of characters that are not in the vocabulary
-  std::string objective = {};           ///< of an encoder or encoder–decoder; empty: the next token
-  std::optional<double> accuracy = {};  ///< of an objective
+  std::string objective = {};           ///< objective of an encoder or encoder–decoder; empty: next token
+  std::optional<double> accuracy = {};  ///< only for an objective
 };
 
-/// Bytes of all tokens except the first. Padding ids beyond the tokenizer's vocabulary count as 0 bytes.
+/// Size of all tokens except the first, in bytes of text. Padding ids beyond the tokenizer's vocabulary count as 0.
 int64_t predicted_bytes(const text::Tokenizer& tokenizer, std::vector<text::TokenId> ids) {
   if (ids.empty()) return 0;
   ids.erase(ids.begin());
@@ -76,7 +76,7 @@ Reading read_tokens(const EvalArguments& arguments, const infer::LoadedModel& mo
   return reading;
 }
 
-/// `text` is the content of --data; empty if that is a token file.
+/// Reads the data. `text` is the content of --data; empty if that is a token file.
 Reading read_data(const EvalArguments& arguments, const std::optional<std::string>& text,
                   const infer::LoadedModel& model) {
   if (!text) return read_tokens(arguments, model);
@@ -93,7 +93,7 @@ Reading read_data(const EvalArguments& arguments, const std::optional<std::strin
 
 bool is_json_lines(const std::string& path) { return path.ends_with(".jsonl") || path.ends_with(".ndjson"); }
 
-/// Context length bounds: the given ones, or 0, 16, 64, 256, … below the context.
+/// Bounds of buckets by context length: the given ones, or 0, 16, 64, 256, … below the context.
 std::vector<int64_t> bounds_of(const EvalArguments& arguments, int64_t context) {
   std::vector<int64_t> bounds = arguments.lengths;
   for (int64_t bound = 16; bounds.size() < 64 && arguments.lengths.empty() && bound < context; bound *= 4) {
@@ -191,7 +191,7 @@ void print_lengths(const std::vector<Row>& rows) {
   }
 }
 
-/// The validation part of a folder that `lamina data prepare` wrote; any other path as it is.
+/// The validation file in a folder of `lamina data prepare`. Any other path is returned unchanged.
 std::string validation_tokens_of(const std::string& data) {
   if (!folder_exists(data)) return data;
   const std::string tokens = data + "/" + train::kValidationTokens;
@@ -207,11 +207,11 @@ void run(EvalArguments& arguments) {
   if (arguments.weights.empty() || arguments.weights.front() != "as-stored") {
     arguments.weights.insert(arguments.weights.begin(), "as-stored");
   }
-  for (const std::string& model : arguments.models) {  // before anything is measured
-    LAMINA_CHECK(path_exists(model), model, ": is not there; give a model's folder, a run's, or a llama2.c file");
+  for (const std::string& model : arguments.models) {  // check all models before anything is measured
+    LAMINA_CHECK(path_exists(model), model, ": does not exist; give a model's folder, a run's, or a llama2.c file");
   }
   arguments.data = validation_tokens_of(arguments.data);
-  std::optional<std::string> text;  // read once: a pipe cannot be read again
+  std::optional<std::string> text;  // read only once, because a pipe cannot be read again
   if (!data::is_token_file(arguments.data)) {
     text = read_input(arguments.data);
     LAMINA_CHECK(!text->empty(), arguments.data, ": is empty; give a text");

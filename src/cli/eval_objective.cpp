@@ -14,10 +14,10 @@
 namespace lamina::cli {
 namespace {
 
-/// Tokens of a batch, unless a run says how many rows it evaluates at once.
+/// Number of tokens in a batch, unless the run's recipe gives its rows.
 constexpr int64_t kBatchTokens = 2048;
 
-/// Ids as a token file in memory: the 32-bit format of llm.c.
+/// Ids as a token file in memory, in the 32-bit format of llm.c.
 data::TokenFile in_memory(std::span<const text::TokenId> ids, const std::string& name) {
   constexpr size_t kHeaderNumbers = 256;
   auto numbers = std::make_shared<std::vector<int32_t>>(kHeaderNumbers);
@@ -38,7 +38,7 @@ std::optional<train::Recipe> recipe_of(const std::string& path) {
   return {};
 }
 
-/// The objective that models of this kind are usually trained with, with the special tokens of the tokenizer.
+/// The usual training objective for this kind of model, with the tokenizer's special tokens.
 data::Objective usual_objective(const arch::ArchSpec& spec, const text::Tokenizer& tokenizer) {
   if (!spec.encoder) {
     data::MaskedObjective masked;

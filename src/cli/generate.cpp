@@ -99,7 +99,7 @@ std::string list_of(const std::vector<text::TokenId>& ids) {
 Answer answer_to_text(const infer::LoadedModel& model, const std::string& text) {
   const text::Tokenizer& tokenizer = infer::require_tokenizer(model);
   text::UnknownCharacters unknown;
-  const bool reads_source = model.model->spec().encoder.has_value();  // then only the answer is printed
+  const bool reads_source = model.model->spec().encoder.has_value();  // only the answer is printed then
   std::vector<text::TokenId> ids =
       reads_source ? infer::source_ids(tokenizer, text, &unknown) : infer::prompt_ids(tokenizer, text, &unknown);
   report_unknown("prompt", unknown);
@@ -119,7 +119,7 @@ Answer answer_to_ids(const GenerateArguments& arguments, const infer::LoadedMode
   return answer;
 }
 
-/// Collects all prompts. Without any, uses standard input, or an empty text if there is a BOS token.
+/// Collects all prompts. If none is given, reads standard input, or uses an empty text if there is a BOS token.
 std::vector<Answer> collect_prompts(const GenerateArguments& arguments, const infer::LoadedModel& model) {
   std::vector<std::string> texts = arguments.prompts;
   for (const std::string& file : arguments.files) texts.push_back(read_input(file));
@@ -157,7 +157,7 @@ void show(const std::string& text) {
   std::fflush(stdout);
 }
 
-/// Message if the context is full; otherwise empty.
+/// A message if the context is full, otherwise empty.
 std::string remark(const infer::Generation& generation, int64_t context) {
   if (generation.finish != infer::Finish::context) return {};
   return str("lamina: the context of ", context,
@@ -190,7 +190,7 @@ class Writer {
     put(row, streams_.empty() ? "" : streams_[row].finish());
     if (live_) show("\n");
   }
-  /// Prompt and answer as one text. Token ids are separated by a comma.
+  /// Prompt and answer as one text. If they are token ids, a comma separates them.
   std::string whole(size_t row) const {
     const Answer& answer = answers_[row];
     const bool separate = streams_.empty() && !answer.text.empty() && !answer.shown.empty();
@@ -198,7 +198,7 @@ class Writer {
   }
 
  private:
-  /// Prints the prompt together with the first piece of the answer, so that a rejected prompt prints nothing.
+  /// Prints the prompt only with the first piece of the answer, so that a rejected prompt prints nothing.
   void put(size_t row, const std::string& text) {
     answers_[row].text += text;
     if (!live_) return;
@@ -317,7 +317,7 @@ void run_interactive(const GenerateArguments& arguments, const infer::LoadedMode
   }
 }
 
-/// Beam search has no turns and no limits on the answer.
+/// Beam search supports neither turns nor constraints on the answer.
 void check_beams(const GenerateArguments& arguments) {
   if (arguments.beams.count == 0) return;
   if (arguments.interactive) throw UsageError("--beams and --interactive were given; expected one of them");
@@ -331,7 +331,7 @@ void check_beams(const GenerateArguments& arguments) {
   }
 }
 
-/// Every process of a job must generate the same tokens: only the first one could read standard input.
+/// All processes of a job must generate the same tokens, but only the first one could read standard input.
 void check_shared(const GenerateArguments& arguments) {
   if (arguments.interactive) throw UsageError("--interactive works in one process only; give prompts with --prompt");
   if (arguments.prompts.empty() && arguments.files.empty() && arguments.ids.empty()) {

@@ -11,7 +11,7 @@
 
 namespace lamina::cli {
 
-/// Options that limit an answer: --json-schema, --json-object, --regex, --grammar. At most one may be given.
+/// Options that constrain an answer: --json-schema, --json-object, --regex, --grammar. At most one may be given.
 struct GrammarChoice {
   std::string json_schema;
   std::string regex;
@@ -19,9 +19,9 @@ struct GrammarChoice {
   bool json_object = false;
 
   void add_to(CLI::App& command);
-  /// The grammar that the options name; empty without one.
+  /// The grammar that the options describe. Empty if none is given.
   std::optional<text::Grammar> open() const;
-  /// The mask of that grammar for a model; null without one. `path` names the model in messages.
+  /// The token mask of that grammar for a model. Null if none is given. `path` names the model in messages.
   std::shared_ptr<const infer::TokenMask> mask_for(const infer::LoadedModel& model, const std::string& path) const;
 };
 

@@ -36,7 +36,7 @@ Heartbeat::~Heartbeat() {
 void Heartbeat::note(const std::string& status) {
   const std::lock_guard lock(mutex_);
   noted_ = Clock::now();
-  if (status_.empty()) {  // a new job starts: its first line is due after one period
+  if (status_.empty()) {  // a new job: its first line is due after one period
     printed_ = noted_;
     changed_.notify_all();
   }
@@ -71,7 +71,7 @@ void Heartbeat::repeat() {
       const double age = std::chrono::duration<double>(now - noted_).count();
       write(status_ + (age < 1 ? "" : "  (" + duration(age) + " ago)"));
     }
-    // Without a status there is nothing to print for at least one period.
+    // Without a status, nothing has to be printed for at least one period.
     changed_.wait_until(lock, (status_.empty() ? now : printed_) + every_);
   }
 }

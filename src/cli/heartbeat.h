@@ -21,7 +21,7 @@ class Heartbeat {
 
   /// Sets the status without printing it.
   void note(const std::string& status);
-  /// Prints a line; it becomes the status.
+  /// Prints a line, which becomes the status.
   void print(const std::string& line);
   /// Prints the last line of a job and clears the status.
   void finish(const std::string& line);

@@ -36,7 +36,8 @@ struct IndexArguments {
 
 /// Adds all documents. A line of a JSON lines file is named FILE:LINE.
 int64_t add_sources(const IndexArguments& arguments, search::IndexUpdate& update, const Threads& threads) {
-  catch_stop_signals("\nstopping: temporary files are removed; once more stops at once\n", WaitingReads::fail);
+  catch_stop_signals("\nstopping: temporary files are removed; press Ctrl-C again to stop immediately\n",
+                     WaitingReads::fail);
   data::SourceOptions reading = arguments.reading;
   reading.input = &std::cin;
   reading.on_pipe = [](int64_t) { throw_if_stopped(); };

@@ -30,7 +30,7 @@ struct NeighboursArguments {
   DeviceChoice device;
 };
 
-/// The token files of a folder of `lamina data prepare`, or the given one.
+/// The token files in a folder of `lamina data prepare`, or the given token file.
 std::vector<std::string> token_files_of(const std::string& data) {
   if (!folder_exists(data)) {
     LAMINA_CHECK(data::is_token_file(data), data,
@@ -52,13 +52,13 @@ std::vector<text::TokenId> read_ids(const data::TokenFile& file, int64_t begin, 
   return {wide.begin(), wide.end()};
 }
 
-/// Passages of the documents around a chunk of a token file. Chunks must be visited in order.
+/// The passages of the documents around a chunk of a token file. Chunks must be visited in order.
 class OwnPassages {
  public:
   OwnPassages(const data::TokenFile& file, const search::Index& index, const infer::ChunkRetriever& retriever)
       : file_(file), index_(index), retriever_(retriever) {}
 
-  /// Moves to the documents with a token in [begin, end).
+  /// Moves to the documents that have a token in [begin, end).
   void move_to(int64_t begin, int64_t end) {
     const int64_t first = file_.document_of(begin);
     std::erase_if(documents_, [&](const auto& entry) { return entry.first < first; });
@@ -79,7 +79,7 @@ class OwnPassages {
   std::map<int64_t, infer::PassagesOfText> documents_;
 };
 
-/// Writes the neighbours of every complete chunk of a token file to the same folder.
+/// Finds the neighbours of every complete chunk of a token file, and writes them to the same folder.
 void write_neighbours(const NeighboursArguments& arguments, const Retriever& retriever, const std::string& path) {
   const data::TokenFile file = data::TokenFile::open(path);
   const std::string folder = std::filesystem::path(path).parent_path().string();
@@ -108,7 +108,7 @@ void write_neighbours(const NeighboursArguments& arguments, const Retriever& ret
   int64_t without = 0;
   for (int64_t c = 0; c < count; ++c) {
     const int64_t begin = c * sizes.chunk;
-    // The next chunk sees these neighbours, so its document is excluded, too.
+    // The next chunk attends to these neighbours, so the passages of its document are excluded, too.
     if (excludes) own.move_to(begin, begin + 2 * sizes.chunk);
     const std::vector<int64_t> found = chunks.find(read_ids(file, begin, begin + sizes.chunk), excludes);
     without += std::all_of(found.begin(), found.end(), [&](int64_t id) { return id == sizes.padding_token; }) ? 1 : 0;

@@ -11,7 +11,7 @@ namespace lamina::cli {
 namespace {
 
 void print_info() {
-  const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;  // supported by CPU and build
+  const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;  // supported by both CPU and build
   std::printf("lamina        %s\n", std::string(kVersion).c_str());
   std::printf("devices       cpu, meta");
   for (int i = 0; i < Device::cuda_count(); ++i) std::printf(", cuda:%d", i);

@@ -8,7 +8,7 @@
 
 namespace lamina::cli {
 
-/// Options of commands that interpolate with neighbours: --knn and its parameters.
+/// Options of commands that interpolate predictions with neighbours (kNN-LM): --knn and its parameters.
 struct KnnChoice {
   std::string store;  ///< empty: no neighbours
   infer::KnnOptions options;

@@ -5,7 +5,7 @@
 
 namespace lamina::cli {
 
-/// --lang en|zh
+/// Adds --lang en|zh.
 inline void add_language_option(CLI::App& command, std::string& language) {
   command.add_option("--lang", language, "Language: en or zh (Chinese)")
       ->capture_default_str()

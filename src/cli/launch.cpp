@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kGraceSeconds = 5;  // after one process ended, for the others to save and end by themselves
+constexpr int kGraceSeconds = 5;  // time for the other processes to save and end on their own, after one has ended
 
 struct LaunchArguments {
   int processes = 1;
@@ -39,9 +39,9 @@ struct Child {
 
 void set_variable(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
-/// Becomes rank `rank` of the job; returns only on failure.
+/// Turns this process into rank `rank` of the job. Returns only on failure.
 void become_rank(const LaunchArguments& arguments, int rank, int port, int restart) {
-  ::setpgid(0, 0);  // Ctrl-C reaches the launcher only, which passes it on once
+  ::setpgid(0, 0);  // so that Ctrl-C reaches only the launcher, which forwards it once
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   set_variable("RANK", std::to_string(rank));
   set_variable("LOCAL_RANK", std::to_string(rank));
@@ -80,7 +80,7 @@ void send_all(const std::vector<Child>& children, int signal) {
   }
 }
 
-/// Takes note of processes that ended; returns how many run.
+/// Records which processes have ended. Returns how many are running.
 int count_running(std::vector<Child>& children) {
   int running = 0;
   for (Child& child : children) {
@@ -94,7 +94,8 @@ int count_running(std::vector<Child>& children) {
   return running;
 }
 
-/// Waits for all. After the first failure the others have kGraceSeconds to end by themselves. Then they are killed.
+/// Waits for all processes. After the first failure, the others have kGraceSeconds to end on their own; then they are
+/// killed.
 void wait_for_all(std::vector<Child>& children) {
   bool told = false;
   Clock::time_point limit = Clock::time_point::max();
@@ -108,7 +109,7 @@ void wait_for_all(std::vector<Child>& children) {
   }
 }
 
-/// The job's exit code: that of an error which a restart would repeat, else that of a lost process.
+/// The job's exit code: that of an error which would repeat after a restart, otherwise that of a lost process.
 int code_of(const std::vector<Child>& children) {
   int code = kSuccess;
   for (const Child& child : children) {
@@ -118,7 +119,8 @@ int code_of(const std::vector<Child>& children) {
   return code;
 }
 
-/// Several processes of any other command would do the same work and overwrite each other's files.
+/// Throws an error for commands other than the known ones: several processes would do the same work and overwrite each
+/// other's files.
 void check_shared(const std::vector<std::string>& command) {
   const std::string name = command[0] == "bench" && command.size() > 1 ? "bench " + command[1] : command[0];
   for (const char* shared : {"train", "generate", "eval", "serve", "bench engine"}) {
@@ -135,7 +137,7 @@ void run_launch(const LaunchArguments& arguments) {
         "--set layout.dp=2");
   }
   check_shared(arguments.command);
-  catch_stop_signals("\nstopping all processes; once more stops at once\n");
+  catch_stop_signals("\nstopping all processes; press Ctrl-C again to stop immediately\n");
   for (int restart = 0;; ++restart) {
     std::vector<Child> children = start(arguments, restart);
     wait_for_all(children);

@@ -8,12 +8,13 @@
 
 namespace lamina::cli {
 
-/// The option --retrieval of commands that run models with retrieval.
+/// The option --retrieval, for commands that run models with retrieval.
 struct NeighboursChoice {
-  std::string index;  ///< its folder; empty: no neighbours
+  std::string index;  ///< folder of the index; empty: no neighbours
 
   void add_to(CLI::App& command);
-  /// Finds neighbours for the model; empty without --retrieval. The model must outlive the function.
+  /// Returns a function that finds neighbours for the model. Empty without --retrieval. The model must outlive the
+  /// function.
   infer::NeighboursOf open(const infer::LoadedModel& model, const RetrieverOptions& options) const;
 };
 

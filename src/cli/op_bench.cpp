@@ -1,5 +1,5 @@
-// Timing of operators. Calls are queued and synchronized once, which hides the host's time. If the GPU finishes before
-// the host launches the next call, several calls are captured as a CUDA graph and replayed.
+// Timing of operators. Calls are queued and synchronized only once, which hides the host's overhead. If the GPU
+// finishes a call before the host can launch the next one, several calls are captured as a CUDA graph and replayed.
 #include "lamina/cli/op_bench.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace lamina::cli {
 namespace {
 
-constexpr double kHostBound = 200e-6;  ///< below this time per call, the host may be the bottleneck
+constexpr double kHostBound = 200e-6;  ///< below this time per call, the host may limit the rate
 
 /// Returns a function that runs one direction of the call.
 std::function<void()> repeatable(const OpCall& call, OpWay way, const OpBenchSetting& setting) {
@@ -61,7 +61,7 @@ Tensor OpBenchSetting::random(const Shape& shape, float low, float high) const {
 }
 
 Tensor OpBenchSetting::random_f32(const Shape& shape, float low, float high) const {
-  // Draws some numbers on the host and repeats them to fill the tensor.
+  // Draws some numbers on the host, and repeats them to fill the tensor.
   constexpr int64_t kDrawn = (int64_t{1} << 18) + 3;
   const Tensor all = Tensor::empty({shape.numel()}, DType::f32, device);
   if (device.kind() == DeviceKind::meta) return all.reshape(shape);
@@ -113,7 +113,7 @@ double median_seconds(const OpCall& call, OpWay way, const OpBenchSetting& setti
     for (int i = 0; i < 2; ++i) trials.run();
   }
   const int64_t few = gpu ? 3 : 1;
-  times(few);  // warm-up: libraries plan, and memory is touched
+  times(few);  // warm-up: libraries choose kernels, and memory is touched
   const double first = seconds_of(device, [&] { times(few); }) / static_cast<double>(few);
   if (!gpu || first > kHostBound) {
     const int64_t calls = calls_for(gpu ? 5e-3 : 1e-3, first);

@@ -1,5 +1,5 @@
-// Operators and sizes of `lamina bench ops`: training at 65,536 tokens per step, and decoding of one token. CPU sizes
-// have fewer rows, so that a call takes a fraction of a second.
+// The operators and sizes of `lamina bench ops`: training with 65,536 tokens per step, and decoding of one token. CPU
+// sizes have fewer rows, so that a call takes a fraction of a second.
 #include "lamina/cli/op_bench.h"
 #include "lamina/ops/activation/gated_activation.h"
 #include "lamina/ops/dropout/dropout.h"
@@ -73,7 +73,7 @@ void add_quantized(const Setting& s, std::vector<OpBench>& list) {
   }
 }
 
-/// Residuals are not leaves. Their gradient is the same tensor as that of x; a leaf would force a copy of it.
+/// Residuals are not leaves: their gradient is the same tensor as that of x, and a leaf would force a copy.
 void add_norms(const Setting& s, std::vector<OpBench>& list) {
   const int64_t rows = s.pick(65536, 4096, 16);
   for (const int64_t width : {s.pick(4096, 4096, 64), s.pick(768, 768, 48)}) {
@@ -105,7 +105,7 @@ void add_norms(const Setting& s, std::vector<OpBench>& list) {
   }
 }
 
-/// Adds an operator with one tensor argument.
+/// Adds an operator that has one tensor argument.
 void add_of_one(std::vector<OpBench>& list, const std::string& name, const Shape& shape,
                 const std::function<Tensor(const Tensor&)>& function) {
   list.push_back({str(name, " ", shape[0], "x", shape[1]), kBoth, [shape, function](const Setting& at) {
@@ -144,7 +144,7 @@ void add_ends(const Setting& s, std::vector<OpBench>& list) {
                     return OpCall{{at.random({rows, vocab})},
                                   [targets](const Tensors& t) { return Tensors{ops::cross_entropy(t[0], targets)}; }};
                   }});
-  // The gradients are computed together with the loss, so backward has no time of its own.
+  // The gradients are computed together with the loss, so backward takes no time of its own.
   list.push_back(
       {str("linear cross entropy ", rows, "x", width, "->", vocab),
        {OpWay::forward, OpWay::both},
@@ -155,7 +155,7 @@ void add_ends(const Setting& s, std::vector<OpBench>& list) {
        }});
 }
 
-/// As in training: f32 weights, or bf16/f16 weights with f32 masters; f32 gradients and moments.
+/// As in training: f32 weights, or bf16/f16 weights with f32 master weights. Gradients and moments are f32.
 void add_adamw(const Setting& s, std::vector<OpBench>& list) {
   const int64_t count = s.pick(124'000'000, 16'000'000, 4096);
   list.push_back({str("adamw ", count), kForward, [count](const Setting& at) {

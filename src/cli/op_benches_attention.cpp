@@ -16,10 +16,11 @@ namespace {
 using Setting = OpBenchSetting;
 using Tensors = std::vector<Tensor>;
 
-/// text() is "batch x heads x seq x head_dim", the start of a benchmark's name.
+/// A size of attention. text() is "batch x heads x seq x head_dim", which begins a benchmark's name.
 struct AttentionSize {
   int64_t batch, heads, seq, head_dim, kv_heads;
-  bool heads_outermost = false;  ///< memory order [batch, heads, seq, head_dim]; else [batch, seq, heads, head_dim]
+  /// Memory order [batch, heads, seq, head_dim] instead of [batch, seq, heads, head_dim].
+  bool heads_outermost = false;
   std::string text() const { return str(batch, "x", heads, "x", seq, "x", head_dim); }
 };
 
@@ -28,7 +29,7 @@ AttentionSize size_of_features(const Setting& s) {
   return {s.pick(64, 4, 1), heads, s.pick(1024, 512, 32), s.pick(64, 64, 16), heads};
 }
 
-/// `extras` makes additional tensors; those that need gradients become leaves.
+/// A feature of attention. `extras` creates additional tensors; those that need gradients become leaves.
 struct Feature {
   std::string name;
   ops::AttentionOptions options = {};
@@ -94,7 +95,8 @@ void add_normed_rotation(const Setting& s, const std::vector<OpWay>& ways, std::
 }
 
 /// Four documents of equal length per row. The GPU operator does not read the document boundaries on the host, so it
-/// reports the work of one document per row. The work is counted on four times as many rows of a quarter of the length.
+/// reports the work of one document per row. Therefore the work is counted for four times as many rows with a quarter
+/// of the length.
 OpBench packed_documents(const AttentionSize& size, const std::vector<OpWay>& ways) {
   constexpr int64_t kDocuments = 4;
   const auto extras = [](const Setting& at, const AttentionSize& of) {
@@ -166,13 +168,14 @@ void add_attention_benches(const OpBenchSetting& setting, std::vector<OpBench>& 
   AttentionSize grouped = size;
   grouped.kv_heads = setting.pick(4, 4, 2);
   list.push_back({"attention " + size.text() + ", positions outermost", ways, maker(size, {""})});
-  // The shape of the recipe shakespeare-char.
+  // The sizes of the recipe shakespeare-char.
   const int64_t few_heads = setting.pick(6, 6, 2);
   const AttentionSize shorter{setting.pick(64, 12, 1), few_heads, setting.pick(256, 256, 16), setting.pick(64, 64, 16),
                               few_heads};
   list.push_back({"attention " + shorter.text() + ", positions outermost", ways, maker(shorter, {""})});
   AttentionSize plain = size;
-  plain.heads_outermost = longer.heads_outermost = grouped.heads_outermost = true;  // the layout of the PyTorch peers
+  // The layout that the PyTorch peers use.
+  plain.heads_outermost = longer.heads_outermost = grouped.heads_outermost = true;
   list.push_back({"attention " + plain.text(), ways, maker(plain, {""})});
   list.push_back({"attention " + longer.text(), ways, maker(longer, {""})});
   list.push_back({str("attention ", size.text(), ", ", grouped.kv_heads, " kv heads"), ways, maker(grouped, {""})});

@@ -13,10 +13,10 @@ constexpr int64_t kPageSize = 32;
 
 struct StepSize {
   int64_t rows, context, n_heads, n_kv_heads, d;
-  bool bytes = false;  ///< 8-bit cache
+  bool bytes = false;  ///< use an 8-bit cache
 };
 
-/// One cache; the pages of a row are spread over all of it.
+/// A paged cache. The pages of each row are spread over the whole cache.
 ops::PagedCache paged_cache(const Setting& at, const StepSize& size) {
   const int64_t pages = size.rows * ((size.context + kPageSize - 1) / kPageSize);
   const Shape shape{pages, size.n_kv_heads, kPageSize, size.d};

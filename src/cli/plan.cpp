@@ -21,7 +21,7 @@ struct PlanArguments {
   std::string name;
   std::vector<std::string> overrides;
   arch::PlanOptions options;
-  std::string dtype;  ///< empty: f32, for a cluster bf16
+  std::string dtype;  ///< empty: f32; for a cluster: bf16
   bool json = false;
   std::string svg;
   std::string cluster;
@@ -37,7 +37,7 @@ void write_file(const std::string& path, const std::string& text) {
   LAMINA_CHECK(file.good(), path, ": cannot be written; check that its folder exists and is writable, and its space");
 }
 
-/// The architecture with its overrides; the others belong to a cluster plan.
+/// The architecture with its own overrides. Other overrides belong to the cluster plan.
 arch::ArchSpec changed_arch(PlanArguments& arguments) {
   std::vector<std::string> own;
   for (const std::string& assignment : arguments.overrides) {

@@ -27,7 +27,7 @@ train::CurveX x_of(const std::string& name) {
   return train::CurveX::seconds;
 }
 
-/// Uses the terminal's size, or 100 × 24 if the output is not a terminal.
+/// Sets the size to that of the terminal, or to 100 × 24 if the output is not a terminal.
 void fit_terminal(train::CurveOptions& options) {
   struct winsize size {};
   options.colours = ::isatty(STDOUT_FILENO) != 0;

@@ -61,7 +61,7 @@ void differences(const PresetArguments& arguments) {
   }
 }
 
-/// Updates the generated part of every page in the folder, and the index. Creates pages that are missing.
+/// Updates the generated part of every page in the folder, and the index. Creates missing pages.
 void write_option_pages(const std::string& folder) {
   for (const arch::OptionPage& page : arch::option_pages()) {
     const std::string path = folder + "/" + page.name + ".md";

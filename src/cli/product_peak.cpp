@@ -9,7 +9,7 @@ namespace lamina::cli {
 
 double product_peak(const Device& device, DType dtype, int64_t size) {
   if (size == 0) size = device.kind() == DeviceKind::cuda ? 8192 : 2048;
-  // Varied values: a GPU multiplies constants faster than realistic values.
+  // Use varied values: a GPU multiplies constants faster than realistic values.
   std::vector<float> values(static_cast<size_t>(size * size));
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>((i * 7919) % 251) / 125.0F - 1.0F;
   const Tensor a = Tensor::from(values, {size, size}, device).to(dtype);

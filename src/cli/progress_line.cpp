@@ -27,7 +27,8 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  /// A new job starts if the name changes or the last job has ended. Throws Stopped after a stop signal.
+  /// Shows progress. A new job begins if the name changes or the last job has ended. Throws Stopped after a stop
+  /// signal.
   void show(const std::string& job, int64_t done, int64_t total) {
     throw_if_stopped();
     const auto now = Clock::now();
@@ -68,7 +69,7 @@ class ProgressLine {
   }
 
   void draw(const std::string& text) {
-    // Truncated, because a line wider than the terminal could not be overwritten.
+    // Truncated, because a line that is wider than the terminal could not be overwritten.
     std::fprintf(stderr, "\r\033[K%s", text.substr(0, terminal_width(STDERR_FILENO) - 1).c_str());
     std::fflush(stderr);
     drawn_ = true;

@@ -33,7 +33,7 @@ RetrievedPrompt retrieved_prompt(const Retriever& retriever, const RetrievalChoi
       passages.push_back({std::string(index.document(hit.row)), std::string(index.text(hit.row))});
     }
     RetrievedPrompt prompt{infer::retrieval_prompt(form, question, passages), {}};
-    text::UnknownCharacters unknown;  // reported when the prompt is encoded for the model
+    text::UnknownCharacters unknown;  // reported later, when the prompt is encoded for the model
     const auto tokens = static_cast<int64_t>(infer::prompt_ids(tokenizer, prompt.text, &unknown).size());
     if (tokens > room && !hits.empty()) continue;
     for (size_t i = 0; i < hits.size(); ++i) {

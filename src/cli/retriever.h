@@ -12,8 +12,8 @@ namespace lamina::cli {
 
 /// Options of commands that search an index.
 struct RetrieverOptions {
-  std::string by;     ///< bm25, dense or both; empty: all that the index has
-  std::string model;  ///< that makes the query's vector; empty: the one that the index names
+  std::string by;     ///< bm25, dense or both; empty: everything that the index supports
+  std::string model;  ///< model that computes the query's vector; empty: the one named by the index
   int64_t top = 5;
   int64_t beam = 100;
   bool exact = false;
@@ -21,7 +21,7 @@ struct RetrieverOptions {
   void add_to(CLI::App& command);  ///< --by, --embedding-model, --beam and --exact
 };
 
-/// An index, with the model that makes vectors of queries if one is needed.
+/// An index and, if needed, the model that computes vectors of queries.
 class Retriever {
  public:
   Retriever(const std::string& folder, const RetrieverOptions& options, const Device& device);

@@ -6,7 +6,7 @@
 
 namespace lamina::cli {
 
-/// Adds the options of sampling: --temperature, --top-k, penalties, --seed.
+/// Adds the sampling options: --temperature, --top-k, penalties, --seed.
 void add_sampling(CLI::App& command, infer::SamplerOptions& sampler);
 
 }  // namespace lamina::cli

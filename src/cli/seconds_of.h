@@ -6,6 +6,7 @@
 
 namespace lamina::cli {
 
+/// Wall time of `body` in seconds.
 template <class F>
 double seconds_of(const F& body) {
   const auto start = std::chrono::steady_clock::now();
@@ -13,7 +14,7 @@ double seconds_of(const F& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Wall time of asynchronous work on a device: synchronizes before and after `body`.
+/// Wall time of asynchronous work on a device. Synchronizes before and after `body`.
 template <class F>
 double seconds_of(const Device& device, const F& body) {
   device.synchronize();

@@ -33,7 +33,7 @@
 namespace lamina::cli {
 namespace {
 
-using Ranks = std::shared_ptr<const nn::TensorParallel>;  ///< that share the models; null: one process
+using Ranks = std::shared_ptr<const nn::TensorParallel>;  ///< The ranks that share the models. Null: a single process.
 
 struct ServeArguments {
   std::vector<std::string> models;
@@ -56,7 +56,7 @@ struct ServeArguments {
   bool no_prefix_cache = false;
 };
 
-/// "NAME=PATH" or "PATH", whose name is the last part of the path.
+/// Parses "NAME=PATH" or "PATH". The default name is the last part of the path.
 std::pair<std::string, std::string> name_and_path(const std::string& argument) {
   const size_t equals = argument.find('=');
   if (equals != std::string::npos && !path_exists(argument)) {
@@ -67,7 +67,7 @@ std::pair<std::string, std::string> name_and_path(const std::string& argument) {
   return {path.filename().string(), argument};
 }
 
-/// The format of one model: that of --weights-of NAME=FORMAT, else that of --weights.
+/// The weight format of one model: that of --weights-of NAME=FORMAT, otherwise that of --weights.
 std::string weight_format_of(const ServeArguments& arguments, const std::string& name) {
   for (const std::string& one : arguments.weights_of) {
     if (one.starts_with(name + "=")) return one.substr(name.size() + 1);
@@ -84,7 +84,7 @@ void check_weights_of(const ServeArguments& arguments) {
   }
 }
 
-/// `argument` is a model as given on the command line.
+/// Loads a model. `argument` is the model as given on the command line.
 infer::LoadedModel load_for_serving(const ServeArguments& arguments, const std::string& argument, const Ranks& ranks) {
   const auto [name, path] = name_and_path(argument);
   const Device device = arguments.device.open();
@@ -126,13 +126,13 @@ void set_chat_template(serve::ServedModel& served, const infer::LoadedModel& loa
   served.has_own_template = false;
 }
 
-/// The weights that the engine of a served model refers to.
+/// The weights that a served model's engine uses.
 struct HostedWeights {
   std::shared_ptr<infer::LoadedModel> target;
-  infer::LoadedModel draft;  ///< without a model: none
+  infer::LoadedModel draft;  ///< without a model if there is no draft model
 };
 
-/// Options of the runner of a model; the same on all ranks, but for what only sampling needs.
+/// Options for a model's runner. They are the same on all ranks, except for fields that only sampling uses.
 infer::ModelRunnerOptions runner_options(const ServeArguments& arguments) {
   infer::ModelRunnerOptions runner = arguments.runner;
   runner.rows = arguments.engine.rows;
@@ -140,7 +140,7 @@ infer::ModelRunnerOptions runner_options(const ServeArguments& arguments) {
   return runner;
 }
 
-/// The ranks other than 0 load their shards of all models and follow rank 0.
+/// Runs on the ranks other than 0: loads their shards of all models, and follows rank 0.
 void follow_server(const ServeArguments& arguments, const Ranks& ranks) {
   std::vector<infer::LoadedModel> loaded;
   follow_engine(ranks, [&](infer::StepFollower& follower) {
@@ -221,7 +221,7 @@ std::vector<std::shared_ptr<serve::ServedModel>> host_all(const ServeArguments& 
   std::shared_ptr<serve::TraceFile> trace;
   if (!arguments.trace.empty()) trace = std::make_shared<serve::TraceFile>(arguments.trace);
   std::set<std::string> names;
-  for (const std::string& argument : arguments.models) {  // before anything is loaded
+  for (const std::string& argument : arguments.models) {  // check all models before anything is loaded
     const std::string name = name_and_path(argument).first;
     LAMINA_CHECK(names.insert(name).second, "two models are called ", name, "; give them names: NAME=PATH");
   }
@@ -273,8 +273,8 @@ class AccessLog {
   std::FILE* file_;
 };
 
-/// One heap for all threads. By default glibc gives each thread its own, and each grows to the largest request that its
-/// thread has seen. Small allocations come from per-thread caches either way.
+/// Makes all threads use a single heap. By default glibc gives each thread its own, which grows to the largest request
+/// that the thread has seen. Small allocations come from per-thread caches in both cases.
 void use_one_heap() {
 #if defined(__GLIBC__)
   mallopt(M_ARENA_MAX, 1);
@@ -311,7 +311,7 @@ void run_server(ServeArguments arguments, const Ranks& ranks) {
     }
   };
   check_weights_of(arguments);
-  // Listening first: a port in use is reported before the models are loaded.
+  // Listen first, so that a port in use is reported before the models are loaded.
   serve::Server server(
       arguments.server, policy, [&](auto exchange) { service->handle(exchange); }, hooks);
   const auto leader = ranks ? std::make_shared<infer::StepLeader>(ranks) : nullptr;
@@ -327,7 +327,7 @@ void run_server(ServeArguments arguments, const Ranks& ranks) {
   };
   const RankWatch watch(ranks, on_lost, [&] { server.stop(); });
   const bool answered_all = server.run();
-  service.reset();  // ends the workers, then the engines, before the network queue that they post to
+  service.reset();  // ends the workers, then the engines, and last the network queue to which they post
   for (const auto& model : models) model->backend.reset();
   watch.check();
   if (leader) leader->stop();
@@ -365,7 +365,7 @@ void add_network_options(CLI::App& command, ServeArguments& arguments) {
 }
 
 void add_model_options(CLI::App& command, ServeArguments& arguments) {
-  command.add_option("--tokenizer", arguments.tokenizer, "Tokenizer file or folder (default: beside the model)");
+  command.add_option("--tokenizer", arguments.tokenizer, "Tokenizer file or folder (default: next to the model)");
   command.add_option("--chat-template", arguments.chat_template, "Jinja file (default: the model's)");
   command.add_option("--set", arguments.overrides, "Change a preset's value first: path=value")
       ->allow_extra_args(false)

@@ -19,7 +19,7 @@ void lead_ranks(const std::shared_ptr<const nn::TensorParallel>& ranks, const st
 
 void follow_engine(const std::shared_ptr<const nn::TensorParallel>& ranks,
                    const std::function<void(infer::StepFollower&)>& load) {
-  std::signal(SIGHUP, SIG_IGN);  // rank 0 reads its API keys again
+  std::signal(SIGHUP, SIG_IGN);  // on SIGHUP, only rank 0 reads its API keys again
   catch_stop_signals("");
   infer::StepFollower follower(ranks);
   load(follower);

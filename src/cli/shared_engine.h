@@ -12,26 +12,26 @@
 
 namespace lamina::cli {
 
-/// Runs `work` on rank 0 of the ranks that share a model; null ranks: one process. If it throws, the other ranks end
-/// with the message.
+/// Runs `work` on rank 0 of the ranks that share a model. If it throws, the other ranks end with its message. Null
+/// ranks: a single process.
 void lead_ranks(const std::shared_ptr<const nn::TensorParallel>& ranks, const std::function<void()>& work);
 
-/// What the other ranks do: makes a StepFollower, gives it to `load`, which adds the models, and follows until rank 0
-/// stops. Stop signals are left to rank 0, which finishes its requests first; a second one ends this process.
+/// Runs on the other ranks: creates a StepFollower, passes it to `load`, which adds the models, and follows until rank
+/// 0 stops. A stop signal is ignored, because rank 0 first finishes its requests; a second one ends this process.
 void follow_engine(const std::shared_ptr<const nn::TensorParallel>& ranks,
                    const std::function<void(infer::StepFollower&)>& load);
 
-/// Watches the other ranks for a rank 0 that may be idle: without calls it would not notice that one is lost.
+/// Watches the other ranks for rank 0. While rank 0 is idle it makes no calls, so it would not notice a lost rank.
 class RankWatch {
  public:
-  /// If a rank is lost, calls `on_lost` from a thread, and kPatience later `on_late`. Null ranks: watches nothing.
+  /// If a rank is lost, a thread calls `on_lost` and, kPatience later, `on_late`. Null ranks: watches nothing.
   RankWatch(std::shared_ptr<const nn::TensorParallel> ranks, std::function<void()> on_lost,
             std::function<void()> on_late);
   ~RankWatch();  ///< ends the thread
   RankWatch(const RankWatch&) = delete;
   RankWatch& operator=(const RankWatch&) = delete;
 
-  /// Throws comm::CommError if a rank was lost.
+  /// Throws comm::CommError if a rank is lost.
   void check() const;
 
  private:

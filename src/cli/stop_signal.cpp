@@ -11,7 +11,7 @@ namespace lamina::cli {
 namespace {
 
 // State of the signal handler. It must be global, because a handler receives no context.
-std::atomic<int> caught{0};  ///< number of the first signal; 0: none
+std::atomic<int> caught{0};  ///< number of the first signal caught; 0: none
 std::atomic<const char*> words{""};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<const char*>::is_always_lock_free);
 
@@ -32,7 +32,8 @@ void catch_stop_signals(const char* message, WaitingReads reads) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
     ::sigaction(number, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) ::sigaction(number, &action, nullptr);  // nohup ignores SIGHUP; keep it so
+    // An ignored signal stays ignored: nohup ignores SIGHUP.
+    if (before.sa_handler != SIG_IGN) ::sigaction(number, &action, nullptr);
   }
 }
 

@@ -32,7 +32,7 @@ void run(StretchArguments& arguments) {
   study.device = arguments.device;
   study.jobs = arguments.jobs;
   study.threads = arguments.threads;
-  // Writes and reads the study, so that every rule is checked.
+  // Writes and reads the study again, so that every rule is checked.
   study = lab::read_study(lab::write_study(study), study.name);
   if (arguments.show) return static_cast<void>(std::fputs(lab::write_study(study).c_str(), stdout));
   run_study_command(study, arguments.out.empty() ? default_folder(settings.model) : arguments.out,

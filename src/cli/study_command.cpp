@@ -17,7 +17,8 @@
 namespace lamina::cli {
 namespace {
 
-/// Throws Error if a variant has no runs or its measurement failed. Variants that a search drops are fine.
+/// Throws an Error if a variant has no runs, or if its measurement failed. Variants that a search dropped are no
+/// failures.
 void fail_if_incomplete(const lab::Results& results) {
   if (results.study.mode == lab::Mode::search) return;
   size_t failed = 0;
@@ -25,7 +26,7 @@ void fail_if_incomplete(const lab::Results& results) {
   LAMINA_CHECK(failed == 0, failed, " of ", results.variants.size(),
                " variants could not be run; the table and results.json give the reasons");
   if (!results.stretch) return;
-  std::vector<std::pair<std::string, std::string>> failures;  // reason, variants
+  std::vector<std::pair<std::string, std::string>> failures;  // (reason, variants)
   for (const lab::StretchRow& row : results.stretch->rows) {
     if (!row.failed) continue;
     const bool is_text = !row.non_overlapping.front();
@@ -50,7 +51,7 @@ void run_study_command(const lab::Study& study, const std::string& out, lab::Col
   if (!power.empty()) std::printf("power: %s\n", power.c_str());
   std::fflush(stdout);
   StudyScreen screen(::isatty(STDOUT_FILENO) != 0);
-  catch_stop_signals("\nstopping: every active run writes a checkpoint; press Ctrl-C again to stop at once\n");
+  catch_stop_signals("\nstopping: every active run writes a checkpoint; press Ctrl-C again to stop immediately\n");
   const lab::Results results =
       lab::run_study(study, {.folder = out,
                              .command = command_line(),

@@ -91,7 +91,7 @@ void decode(const TokenizerArguments& arguments, bool given) {
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
-/// Compression of a text by the tokenizer.
+/// How well the tokenizer compresses a text.
 nlohmann::json compression(const text::Tokenizer& tokenizer, const std::string& path) {
   const MappedFile file = map_file(path, "a text");
   const std::string_view bytes(reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size());
@@ -165,7 +165,7 @@ std::string pattern_names() {
 void add_tokenizer_options(CLI::App& command, TokenizerArguments& arguments) {
   command
       .add_option("tokenizer", arguments.tokenizer,
-                  "A tokenizer.json, vocab.json (with merges.txt beside it), tiktoken file, SentencePiece .model, "
+                  "A tokenizer.json, vocab.json (with merges.txt next to it), tiktoken file, SentencePiece .model, "
                   "BERT's vocab.txt or llama2.c tokenizer.bin, or a folder with one")
       ->required();
   command.add_option("--pattern", arguments.pattern,

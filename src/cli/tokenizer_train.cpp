@@ -61,7 +61,8 @@ std::unique_ptr<text::Tokenizer> train(const TrainTokenizerArguments& arguments)
   return data::learn_pairs(sources, {arguments.vocab_size, arguments.pattern, specials, progress});
 }
 
-/// `out` is a file if it ends in .json, otherwise a folder for tokenizer.json and tokenizer_config.json.
+/// Saves a tokenizer. `out` is a file if it ends in .json, otherwise a folder for tokenizer.json and
+/// tokenizer_config.json.
 void save(const text::Tokenizer& tokenizer, const std::string& out, bool force) {
   const bool file = fs::path(out).extension() == ".json";
   const std::string target = file ? out : (fs::path(out) / "tokenizer.json").string();

@@ -54,7 +54,7 @@ void list_recipes() {
   }
 }
 
-/// runs/NAME, after the name of the recipe file.
+/// The default folder runs/NAME, where NAME is that of the recipe file.
 std::string default_run(const std::string& recipe) {
   std::string name = recipe.substr(recipe.find_last_of('/') + 1);
   if (name.ends_with(".json")) name.resize(name.size() - 5);
@@ -74,8 +74,8 @@ train::Recipe load(const TrainArguments& arguments) {
   return recipe;
 }
 
-/// The device of this process. Processes that a launcher started on one machine share its GPUs out: `cuda` is the GPU
-/// with this process's number on the machine.
+/// The device of this process. Processes that a launcher started on one machine divide its GPUs: `cuda` is the GPU
+/// whose number is this process's number on the machine.
 Device open_device(const DeviceChoice& choice) {
   DeviceChoice own = choice;
   const char* local_rank = nullptr;
@@ -92,7 +92,7 @@ void check_ranks(const train::Recipe& recipe, const Job& job) {
   const int64_t processes = job ? job->size() : 1;
   if (recipe.layout.ranks() == processes) return;
   const train::LayoutChoice& layout = recipe.layout;
-  const int64_t each = layout.tp * layout.pp * layout.cp;  // processes of one data-parallel rank
+  const int64_t each = layout.tp * layout.pp * layout.cp;  // number of processes in a data-parallel rank
   const auto also = [](const char* key, int64_t value) {
     return value > 1 ? str(" and layout.", key, " ", value) : "";
   };
@@ -107,7 +107,7 @@ void check_ranks(const train::Recipe& recipe, const Job& job) {
   throw UsageError(str(given, "; set layout.dp to ", processes / each, " (--set layout.dp=", processes / each, ")"));
 }
 
-/// Whether a launcher started this job again after a failure; its run then goes on.
+/// Whether a launcher restarted this job after a failure. Its run then continues.
 bool is_restarted() {
   for (const char* name : {"LAMINA_RESTART_COUNT", "SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"}) {
     const char* count = std::getenv(name);
@@ -118,7 +118,7 @@ bool is_restarted() {
 
 struct RunPlace {
   std::string folder;
-  train::RunLock lock;  ///< held for a new run
+  train::RunLock lock;  ///< lock of a newly started run
 };
 
 RunPlace resumed_run(const TrainArguments& arguments) {
@@ -133,12 +133,12 @@ RunPlace resumed_run(const TrainArguments& arguments) {
   return {std::move(folder), {}};
 }
 
-/// Throws UsageError if the recipe's text does not exist; it may be on its author's machine only.
+/// Throws a UsageError if the recipe's text file does not exist. It may be only on the machine of the recipe's author.
 void check_has_data(const TrainArguments& arguments, const train::Recipe& recipe) {
   const std::string& text = recipe.data.train;
   if (recipe.data.task || !arguments.data.empty() || path_exists(text)) return;
   throw UsageError(
-      str(text.empty() ? "the recipe names no text" : text + ": is not there",
+      str(text.empty() ? "the recipe names no text" : text + ": does not exist",
           "; name the text to learn from, for example: lamina train ",
           arguments.from.empty() ? arguments.recipe : "--from " + arguments.from,
           " --data FILE (`lamina data get` lists corpora to fetch, `lamina data get synthetic` makes one)"));
@@ -167,7 +167,7 @@ RunPlace new_run(const TrainArguments& arguments, const Device& device, const Jo
   return {std::move(folder), std::move(lock)};
 }
 
-/// Progress of checking the token files. Small files are not shown.
+/// Reports the progress of checking the token files. Small files are not shown.
 train::CheckProgress progress_of_check() {
   return [name = std::string(), watch = std::function<void(int64_t, int64_t)>()](const std::string& file, int64_t done,
                                                                                  int64_t total) mutable {
@@ -220,17 +220,17 @@ void train_in(RunPlace place, const TrainArguments& arguments, const Device& dev
                           .communicator = job});
   const bool on_gpu = device.kind() == DeviceKind::cuda;
   const bool narrow = trainer.recipe().dtype == train::Precision::bf16;
-  // A GPU is measured once: other programs do not change its peak, and captured graphs own the memory in the run.
+  // Measure a GPU only once: other programs do not change its peak, and captured graphs own its memory during the run.
   train::PeakShare share(
       [&] {
         const double peak = product_peak(device, narrow ? DType::bf16 : DType::f32, on_gpu ? 4096 : 1024);
-        device.allocator().trim();  // frees the matrices of the measurement
+        device.allocator().trim();  // frees the matrices used for the measurement
         return peak;
       },
       on_gpu ? 1 : 4);
   print_start(folder, trainer);
   TrainScreen screen(trainer, std::move(share), ::isatty(STDOUT_FILENO) != 0);
-  catch_stop_signals("\nstopping after this update; once more stops at once\n");
+  catch_stop_signals("\nstopping after this update; press Ctrl-C again to stop immediately\n");
   try {
     const train::Outcome outcome =
         trainer.run({.on_update = [&](const train::UpdateReport& report) { screen.update(report); },
@@ -248,11 +248,11 @@ void train_in(RunPlace place, const TrainArguments& arguments, const Device& dev
 }
 
 void run_rank(const TrainArguments& arguments, Job job) {
-  constexpr double kPreparation = 86400;  // seconds: rank 0 may tokenize a large text first
+  constexpr double kPreparation = 86400;  // in seconds: rank 0 may have to tokenize a large text first
   const Device device = open_device(arguments.device);
   if (job && device.kind() == DeviceKind::cuda) job = comm::make_nccl_communicator(std::move(job), device);
   if (!is_first(job)) return follow(comm::broadcast_text(*job, "", 0, "run folder", kPreparation), device, job);
-  catch_stop_signals("\nstopping; once more stops at once\n");
+  catch_stop_signals("\nstopping; press Ctrl-C again to stop immediately\n");
   RunPlace place = arguments.resuming ? resumed_run(arguments) : new_run(arguments, device, job);
   const std::string folder = place.folder;
   try {

@@ -22,7 +22,7 @@ std::string format(const char* pattern, Args... args) {
   return buffer;
 }
 
-/// "  accuracy 98.2 % (whole examples 91.0 %)", also for longer examples.
+/// For example "  accuracy 98.2 % (whole examples 91.0 %)". Also has the accuracy of longer examples.
 std::string accuracy_text(const train::Progress& progress) {
   const auto shares = [](const char* what, const std::optional<train::Accuracy>& accuracy) {
     if (!accuracy) return std::string();
@@ -44,7 +44,7 @@ std::string TrainScreen::line(const train::UpdateReport& report, size_t width) {
   const train::Progress& progress = report.progress;
   std::string work = format("%.1f GFLOP/s", report.flops_per_second / 1e9);
   if (const auto share = share_.of(report.flops_per_second)) work += format(" (%.0f %%)", 100 * *share);
-  // Parts of the line, in order. A narrow terminal drops those with the highest number first.
+  // The parts of the line, in order. A narrow terminal drops those with the highest number first.
   const std::pair<int, std::string> parts[] = {
       {0, format("step %lld/%lld", static_cast<long long>(progress.step), static_cast<long long>(steps_))},
       {0, format("loss %.4f", progress.loss)},
@@ -103,7 +103,7 @@ void TrainScreen::failed_save(const train::SaveFailure& failure) {
   std::fflush(stdout);
   std::fprintf(
       stderr,
-      "lamina: warning: step %lld: %s was not saved: %s. The checkpoint before it is kept; training goes on and "
+      "lamina: warning: step %lld: %s was not saved: %s. The previous checkpoint is kept; training continues and "
       "the next save tries again\n",
       static_cast<long long>(failure.progress.step), failure.folder.c_str(), failure.reason.c_str());
 }

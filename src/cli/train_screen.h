@@ -23,7 +23,7 @@ class TrainScreen {
   void summary(const train::TimeSpent& spent);
 
  private:
-  /// At most `width` characters.
+  /// The progress line, with at most `width` characters.
   std::string line(const train::UpdateReport& report, size_t width);
   void clear();
 

@@ -17,7 +17,7 @@ bool parse(const std::string& text, T& value) {
   return error == std::errc() && last == end;
 }
 
-/// did_you_mean() with the name in quotes, for commands and options.
+/// did_you_mean() with the given name in quotes, for commands and options.
 std::string hint_for(const std::string& given, const std::vector<std::string>& candidates) {
   const std::string nearest = nearest_of(given.substr(0, 64), candidates);
   return nearest.empty() ? did_you_mean(given, candidates) : "did you mean '" + nearest + "'?";
@@ -57,7 +57,7 @@ std::string full_name(const CLI::App& app) {
                        hint.empty() ? "`" + full_name(app) + " --help` lists the commands" : hint));
 }
 
-/// The innermost command on the command line.
+/// The innermost subcommand on the command line.
 const CLI::App& command_read(const CLI::App& app) {
   const auto commands = app.get_subcommands();
   return commands.empty() ? app : command_read(*commands.front());

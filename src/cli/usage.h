@@ -8,7 +8,7 @@
 
 namespace lamina::cli {
 
-/// An invalid command line. The program prints the message and exits with kUsage, as for an unknown option.
+/// An invalid command line. The program prints the message and exits with kUsage, as it does for an unknown option.
 class UsageError : public Error {
  public:
   using Error::Error;
@@ -19,19 +19,19 @@ enum ExitCode : int {
   kSuccess = 0,
   kFailure = 1,
   kUsage = 2,
-  kRestart = 75,  ///< another process of the job was lost: start all again (EX_TEMPFAIL of sysexits.h)
+  kRestart = 75,  ///< another process of the job was lost, so restart all of them (EX_TEMPFAIL of sysexits.h)
 };
 
-/// Validator of an integer. Runs while the command line is parsed, before the command prints anything.
+/// Validator for an integer. Validators run while the command line is parsed, before the command prints anything.
 CLI::Validator at_least(int64_t least);
-/// Validator of a number in [low, high], or in (low, high] with `above_low`.
+/// Validator for a number in [low, high] or, with `above_low`, in (low, high].
 CLI::Validator between(double low, double high, bool above_low = false);
 
-/// Throws UsageError with the nearest command if `arguments` names an unknown command of `program`.
+/// Throws a UsageError that suggests the nearest command if `arguments` names an unknown command of `program`.
 void check_command(const CLI::App& program, const std::vector<std::string>& arguments);
 /// Adds `help [COMMAND…]`, equivalent to COMMAND --help.
 void add_help(CLI::App& program);
-/// Message for a command line that CLI11 rejected, with the nearest option if one was misspelled.
+/// The message for a command line that CLI11 rejected. Suggests the nearest option if one was misspelled.
 std::string message_of(const CLI::App& program, const CLI::ParseError& error);
 
 }  // namespace lamina::cli

@@ -42,7 +42,7 @@ class FakeWorld {
   /// be simulated.
   void repeat(int from, int to);
 
-  const std::vector<FakeCall>& calls(int rank) const;  ///< of a rank, in order
+  const std::vector<FakeCall>& calls(int rank) const;  ///< calls of a rank, in order
   /// Number of calls and sent bytes of a rank, by label ("" for calls without one).
   std::map<std::string, Traffic> traffic(int rank) const;
   /// Throws an Error if the recorded calls of all ranks would not complete: two ranks of a group make different calls,

@@ -159,7 +159,7 @@ class TcpTransport final : public Transport {
   Monitor monitor_;
 };
 
-/// What ranks tell each other: "host address port job".
+/// Contact data that ranks exchange as text: "host address port job".
 struct Contact {
   std::string host;
   std::string address;

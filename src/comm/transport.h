@@ -89,7 +89,7 @@ struct Receive {
 class Transport {
  public:
   virtual ~Transport() = default;
-  virtual int rank() const = 0;                  ///< of this process or thread
+  virtual int rank() const = 0;                  ///< rank of this process or thread
   virtual int size() const = 0;                  ///< number of ranks
   virtual std::string host(int rank) const = 0;  ///< name of the machine that runs a rank
   virtual std::string_view name() const = 0;     ///< local, tcp or mpi

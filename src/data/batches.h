@@ -10,6 +10,7 @@
 
 namespace lamina::data {
 
+/// Where the rows of a batch come from in a token file.
 enum class Order : uint8_t {
   random,      ///< windows at independent random positions
   sequential,  ///< consecutive windows from the file's start; wraps around
@@ -21,6 +22,7 @@ enum class Order : uint8_t {
 /// Names in recipes.
 constexpr std::array<std::string_view, 4> names_of(Order) { return {"random", "sequential", "shuffled", "packed"}; }
 
+/// Sizes and order of batches.
 struct BatchOptions {
   int64_t batch = 1;   ///< rows per batch
   int64_t length = 1;  ///< tokens per row

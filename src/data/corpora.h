@@ -7,6 +7,7 @@
 
 namespace lamina::data {
 
+/// A file of a corpus, with the hash that verifies it.
 struct CorpusFile {
   const char* name;  ///< file name in the package's folder, and in the output folder
   const char* sha256;
@@ -23,6 +24,7 @@ struct Corpus {
 /// All corpora except "synthetic", which is generated.
 const std::vector<Corpus>& corpora();
 
+/// Options of get_corpus().
 struct GetOptions {
   std::string name;
   std::string folder;

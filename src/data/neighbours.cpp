@@ -16,7 +16,7 @@ Neighbours Neighbours::open(const TokenFile& tokens, const NeighbourSizes& sizes
   const std::string path = neighbours_path(tokens.name());
   const std::string make = str("find them with `lamina index neighbours INDEX ", tokens.name(), " --chunk ",
                                sizes.chunk, " --neighbours ", sizes.count, " --length ", sizes.length, "`");
-  LAMINA_CHECK(path_exists(path), path, ": the neighbours of the chunks are not there; ", make,
+  LAMINA_CHECK(path_exists(path), path, ": the neighbours of the chunks do not exist; ", make,
                ", or train without (--set data.neighbours=false)");
   TokenFile file = TokenFile::open(path);
   const int64_t chunks = tokens.size() / sizes.chunk;

@@ -23,6 +23,7 @@ enum class Split : uint8_t {
 /// Parses "tail", "each" or "documents". Otherwise throws an Error that lists these.
 Split split_of(const std::string& name);
 
+/// Progress of prepare().
 struct PrepareProgress {
   /// "reading a pipe", "collecting characters", "learning pairs" or "encoding".
   const char* stage = "";
@@ -33,6 +34,7 @@ struct PrepareProgress {
 /// Called about once per megabyte. If it throws, the job ends and removes its temporary files.
 using PrepareWatch = std::function<void(const PrepareProgress&)>;
 
+/// Options of prepare().
 struct PrepareOptions {
   std::vector<std::string> sources;   ///< files, folders, pipes, or "-"; see Sources
   std::string folder;                 ///< output folder; becomes visible when it is complete
@@ -45,11 +47,13 @@ struct PrepareOptions {
   PrepareWatch watch;
 };
 
+/// Size of a token file that was written.
 struct PreparedPart {
   int64_t tokens = 0;
   int64_t documents = 0;  ///< a part of a document counts as one
   int64_t bytes = 0;      ///< number of text bytes
 };
+/// Result of prepare().
 struct Prepared {
   PreparedPart train;
   PreparedPart validation;

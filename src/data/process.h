@@ -5,6 +5,7 @@
 
 namespace lamina::data {
 
+/// How a program ended, and its output.
 struct ProcessResult {
   int status = 0;      ///< exit status; 127: program not found; 128 + N: ended by signal N
   std::string output;  ///< stdout and stderr together, limited to the first MiB

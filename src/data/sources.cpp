@@ -99,7 +99,7 @@ Sources::Sources(const std::vector<std::string>& paths, SourceOptions options) :
 
 void Sources::add_file(const std::string& path) {
   std::error_code error;
-  LAMINA_CHECK(fs::is_regular_file(path, error), path, ": is not there; expected a text file, .jsonl file or folder");
+  LAMINA_CHECK(fs::is_regular_file(path, error), path, ": does not exist; expected a text file, .jsonl file or folder");
   const std::string extension = fs::path(path).extension().string();
   LAMINA_CHECK(extension != ".gz" && extension != ".zst" && extension != ".xz" && extension != ".zip", path,
                ": is compressed; unpack it, or pipe it in: zcat FILE | lamina data prepare - …");

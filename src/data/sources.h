@@ -24,6 +24,7 @@ struct Piece {
   bool last = false;           ///< whether this is the last piece of its document
 };
 
+/// How sources are read.
 struct SourceOptions {
   std::string text_key = "text";  ///< key of the document's text in a JSON line
   /// Read every source as JSON lines, regardless of its name.

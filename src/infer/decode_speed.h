@@ -4,12 +4,14 @@
 
 namespace lamina::infer {
 
+/// Result of measure_decode().
 struct DecodeSpeed {
   double seconds_per_step = 0;  ///< time of one step of all rows, in the best round
   double tokens_per_second = 0;
   double bytes_per_step = 0;  ///< bytes that the operators of the first step read and write, as they report it
 };
 
+/// Options of measure_decode().
 struct DecodeSpeedOptions {
   int64_t batch = 1;
   int64_t context = 1;   ///< number of cached tokens per row before the first step
@@ -21,11 +23,13 @@ struct DecodeSpeedOptions {
 /// Measures greedy decoding. Every row starts with `context` tokens in its cache.
 DecodeSpeed measure_decode(nn::Model& model, const DecodeSpeedOptions& options);
 
+/// Result of measure_prefill().
 struct PrefillSpeed {
   double tokens_per_second = 0;
   double flops_per_token = 0;  ///< as reported by the operators
 };
 
+/// Options of measure_prefill().
 struct PrefillSpeedOptions {
   int64_t prompts = 1;
   int64_t length = 512;        ///< tokens of each prompt

@@ -15,7 +15,7 @@ namespace lamina::infer {
 /// few numbers in a large tensor may stay unnoticed; training changes all of them.
 std::string model_fingerprint(const nn::Model& model, const text::Tokenizer* tokenizer,
                               const nn::WeightFormats& formats);
-/// The same fingerprint, computed from the whole tensors in the model's order. For a rank that holds only shards of the
+/// model_fingerprint() computed from the whole tensors in the model's order. For a rank that holds only shards of the
 /// model.
 std::string model_fingerprint(const arch::ArchSpec& spec, const nn::StateDict& tensors,
                               const text::Tokenizer* tokenizer, const nn::WeightFormats& formats);

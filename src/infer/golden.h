@@ -19,6 +19,7 @@ struct Comparison {
   bool ok() const { return error.empty() && relative <= tolerance; }
 };
 
+/// Tolerances of compare_with_golden().
 struct GoldenOptions {
   double logits_tolerance = 1e-4;
   double gradient_tolerance = 1e-3;

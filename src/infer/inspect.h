@@ -9,7 +9,7 @@
 
 namespace lamina::infer {
 
-/// What inspect() computes.
+/// Selects the results that inspect() computes.
 struct InspectOptions {
   int64_t top = 5;              ///< number of likeliest tokens in each prediction
   int64_t vocab_size = 0;       ///< predictions cover ids below this; 0: all ids
@@ -22,8 +22,8 @@ struct InspectOptions {
 
 /// The distribution that a model predicts after a token.
 struct Prediction {
-  double logprob = 0;  ///< of the token that follows in the text; 0 for the last one
-  double entropy = 0;  ///< in nats
+  double logprob = 0;  ///< log-probability of the token that follows; 0 for the last one
+  double entropy = 0;  ///< entropy of the distribution, in nats
   double kl = 0;       ///< KL(this model || other model) in nats, with InspectOptions::compare
   std::vector<std::pair<text::TokenId, float>> top;  ///< likeliest tokens with their log-probabilities
 };

@@ -117,7 +117,7 @@ LoadedModel load_model(const std::string& path, const Device& device, const Load
                  loaded.tokenizer->vocab_size(), " tokens, the model ", loaded.path, " has ",
                  checkpoint.spec.vocab_size, "; give the tokenizer that the model was trained with");
   }
-  if (options.fingerprint) {  // of the whole model, even if this rank holds only shards
+  if (options.fingerprint) {  // identifies the whole model, even if this rank holds shards
     const nn::StateDict whole = options.parallel ? in_order_of_model(checkpoint) : loaded.model->state_dict();
     loaded.fingerprint = model_fingerprint(checkpoint.spec, whole, loaded.tokenizer.get(), options.weights);
   }
@@ -147,8 +147,9 @@ void check_draft(const LoadedModel& target, const LoadedModel& draft) {
 }
 
 const text::Tokenizer& require_tokenizer(const LoadedModel& model) {
-  LAMINA_CHECK(model.tokenizer != nullptr, model.path,
-               ": no tokenizer.json, vocab.json or tokenizer.model lies beside it; give one with --tokenizer PATH");
+  LAMINA_CHECK(
+      model.tokenizer != nullptr, model.path,
+      ": there is no tokenizer.json, vocab.json or tokenizer.model next to it; give one with --tokenizer PATH");
   return *model.tokenizer;
 }
 

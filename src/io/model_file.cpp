@@ -45,7 +45,7 @@ Checkpoint read_model(const std::string& given, const Device& device, const Read
     move_to(device, checkpoint);
     return checkpoint;
   }
-  LAMINA_CHECK(path_exists(given), given, ": is not there; give a model's folder, a run's, or a llama2.c file");
+  LAMINA_CHECK(path_exists(given), given, ": does not exist; give a model's folder, a run's, or a llama2.c file");
   const std::string path = model_place(given);
   if (path_exists(fs::path(path) / "config.json")) return read_hf(path, device, {options.dtype, options.progress});
   const bool native = path_exists(fs::path(path) / "architecture.json");

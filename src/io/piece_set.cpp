@@ -47,7 +47,7 @@ bool overlap(const Shape& offset_a, const Shape& shape_a, const Shape& offset_b,
 
 void check_file(const std::string& folder, const ShardFile& file, bool with_checksum) {
   const std::string path = folder + "/" + file.name;
-  LAMINA_CHECK(file_exists(path), path, ": is not there, but the manifest lists it; copy the whole folder again");
+  LAMINA_CHECK(file_exists(path), path, ": does not exist, but the manifest lists it; copy the whole folder again");
   const MappedFile mapped = map_file(path, "a safetensors file");
   LAMINA_CHECK(mapped.bytes.size() == file.bytes, path, ": has ", mapped.bytes.size(), " bytes, the manifest says ",
                file.bytes, "; it is cut short or of another checkpoint, copy the folder again");

@@ -44,10 +44,10 @@ class PieceSet {
   /// Like open(), with files that are already open. `name` begins messages.
   static PieceSet assemble(const ShardGroup& group, const std::vector<SafetensorsFile>& files, std::string name);
 
-  std::vector<std::string> names() const;             ///< of the whole tensors, sorted
+  std::vector<std::string> names() const;             ///< names of the whole tensors, sorted
   bool contains(const std::string& name) const;       ///< whether there is a tensor of this name
-  const Shape& shape(const std::string& name) const;  ///< of the whole tensor
-  DType dtype(const std::string& name) const;         ///< of the whole tensor
+  const Shape& shape(const std::string& name) const;  ///< shape of the whole tensor
+  DType dtype(const std::string& name) const;         ///< type of the whole tensor
   /// Reads a box of a whole tensor, with the shape of `to` and the given offset. Copies it into `to`, converted to its
   /// dtype and device. Releases the mapped pages.
   void copy(const std::string& name, const Shape& offset, const Tensor& to) const;

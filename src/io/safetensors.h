@@ -34,8 +34,8 @@ class SafetensorsFile {
   const std::vector<std::string>& names() const { return names_; }
   /// Whether there is a tensor of this name.
   bool contains(const std::string& name) const { return entries_.count(name) > 0; }
-  DType dtype(const std::string& name) const { return entry(name).dtype; }         ///< of a tensor in the file
-  const Shape& shape(const std::string& name) const { return entry(name).shape; }  ///< of a tensor in the file
+  DType dtype(const std::string& name) const { return entry(name).dtype; }         ///< type of a tensor in the file
+  const Shape& shape(const std::string& name) const { return entry(name).shape; }  ///< shape of a tensor in the file
   /// A view of the mapping, or a copy if the elements are not aligned in the file.
   Tensor tensor(const std::string& name) const;
   /// All tensors, in the order of names().
@@ -70,7 +70,7 @@ class SafetensorsFile {
 /// Size and checksum of a file that was written.
 struct WrittenFile {
   uint64_t bytes = 0;   ///< size of the file
-  uint32_t crc32c = 0;  ///< of all bytes (base/crc32c.h)
+  uint32_t crc32c = 0;  ///< checksum of all bytes (base/crc32c.h)
 };
 
 /// Writes the tensors to `path` atomically: to a temporary file in the same folder, which is flushed to disk and

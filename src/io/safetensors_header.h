@@ -6,6 +6,7 @@
 
 namespace lamina::io {
 
+/// The contents of a validated header.
 struct SafetensorsHeader {
   std::map<std::string, SafetensorsFile::Entry> entries;
   std::vector<std::string> names;  ///< in the order of their data

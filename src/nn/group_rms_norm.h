@@ -11,7 +11,7 @@ struct GroupRMSNormOptions {
   double init_low = -1.0;
   double init_high = 1.0;    ///< see init_low
   uint64_t init_seed = 42;   ///< see torch.manual_seed
-  DType dtype = DType::f32;  ///< of the weight
+  DType dtype = DType::f32;  ///< type of the weight
 };
 
 /// y = x / rms(x) · weight, with the root mean square computed over each group of `group_size` consecutive elements of

@@ -22,8 +22,8 @@ namespace lamina::nn {
 
 /// How a model's parameters are created.
 struct ModelOptions {
-  DType dtype = DType::f32;  ///< of the parameters
-  uint64_t seed = 0;         ///< of the parameters' initial values
+  DType dtype = DType::f32;  ///< type of the parameters
+  uint64_t seed = 0;         ///< seed of the initial parameter values
   /// The tensor-parallel ranks that hold the model together. Null or one rank: this process holds the whole model.
   std::shared_ptr<const TensorParallel> parallel = nullptr;
   /// The expert-parallel ranks. Null or one rank: this process holds all experts.
@@ -84,7 +84,7 @@ class Model final : public Module {
   Model(const arch::ArchSpec& spec, const Device& device, const ModelOptions& options = {});
 
   const arch::ArchSpec& spec() const { return spec_; }            ///< resolved; describes the whole model
-  const Device& device() const { return any_weight().device(); }  ///< of the parameters
+  const Device& device() const { return any_weight().device(); }  ///< device of the parameters
   /// The tensor-parallel ranks that hold this model together. All of them must call the same functions with the same
   /// arguments, and they get the same results. Only parameters and gradients differ: each rank has its shard. Null:
   /// this process holds the whole model.

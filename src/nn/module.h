@@ -63,9 +63,9 @@ class Module {
   /// How a packed parameter is divided.
   struct JoinedLayout {
     std::vector<JoinedTensor::Part> parts;  ///< with their names in state_dict()
-    int axis = 0;                           ///< dimension of their rows
+    int axis = 0;                           ///< dimension along which the parts follow each other
   };
-  std::map<std::string, JoinedLayout> joined_layouts() const;  ///< of every packed parameter, by its packed name
+  std::map<std::string, JoinedLayout> joined_layouts() const;  ///< layouts of all packed parameters, by name
   std::vector<Tensor> parameters() const;                      ///< handles, each tensor once
   /// All buffers, persistent or not.
   StateDict named_buffers() const;

@@ -17,7 +17,7 @@ struct NTKAwareRoPEOptions {
   double base = 10000.0;  ///< base of the frequencies
   /// Initial length ratio k: the tables cover sequences of up to max_seq_len · ratio tokens. 1 is plain RoPE.
   int64_t ratio = 1;
-  /// What to do if a sequence exceeds the tables. true: keep the rebuilt tables and their ratio; false: use them only
+  /// Behaviour if a sequence exceeds the tables. true: keep the rebuilt tables and their ratio; false: use them only
   /// for that call.
   bool dynamic = false;
   ops::RotaryPairing pairing = ops::RotaryPairing::half_split;  ///< which elements form a pair

@@ -13,7 +13,7 @@ struct ParallelVocabEmbeddingOptions {
   double init_std = 1.0;   ///< their standard deviation
   /// Rank r initialises its rows with seed init_base_seed + r.
   uint64_t init_base_seed = 42;
-  DType dtype = DType::f32;  ///< of the table
+  DType dtype = DType::f32;  ///< type of the table
   /// Connects the ranks, so that forward() returns the whole embedding on every rank. Null: forward() returns this
   /// rank's part of the sum.
   std::shared_ptr<comm::Communicator> communicator = nullptr;

@@ -7,6 +7,7 @@
 
 namespace lamina::nn {
 
+/// Sizes and types of a SequenceCache.
 struct SequenceCacheOptions {
   /// Number of pages in each group. A single number holds for all groups.
   std::vector<int64_t> pages;
@@ -17,7 +18,8 @@ struct SequenceCacheOptions {
   std::optional<DType> dtype;
 };
 
-/// What one layer caches per sequence: pages of keys and values (or latents), or a recurrent state of constant size.
+/// The data that one layer caches per sequence: pages of keys and values (or latents), or a recurrent state of constant
+/// size.
 struct CacheLayout {
   int64_t n_kv_heads = 0;  ///< 0: no pages
   int64_t d_qk = 0;

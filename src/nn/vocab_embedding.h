@@ -10,7 +10,7 @@ struct VocabEmbeddingOptions {
   double init_mean = 0.0;
   double init_std = 1.0;     ///< see init_mean
   uint64_t init_seed = 42;   ///< see torch.manual_seed
-  DType dtype = DType::f32;  ///< of the table
+  DType dtype = DType::f32;  ///< type of the table
 };
 
 /// Embedding lookup: one vector per token id.

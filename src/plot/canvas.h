@@ -16,6 +16,7 @@ inline constexpr Colour kFaint{110, 110, 110};
 inline constexpr Colour kGrid{228, 228, 228};
 inline constexpr Colour kPaper{255, 255, 255};
 
+/// Style of a line.
 struct Stroke {
   Colour colour;
   double width = 1;
@@ -27,6 +28,7 @@ struct Stroke {
 enum class Marker { circle, square, triangle, diamond };
 enum class Anchor { start, middle, end };
 
+/// Style of a text.
 struct TextStyle {
   double size = 12;
   Anchor anchor = Anchor::start;

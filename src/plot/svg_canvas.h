@@ -6,6 +6,7 @@
 
 namespace lamina::plot {
 
+/// Properties of an SVG file.
 struct SvgOptions {
   std::string title;                 ///< read aloud by screen readers
   std::string css;                   ///< style sheet of the file, for example dark colours

@@ -160,7 +160,7 @@ class SegmentScan {
   std::span<const uint32_t> lengths_;
   std::vector<Cursor> cursors_;  ///< in ascending order of their bounds
   std::vector<double> bounds_;   ///< sum of the bounds up to each cursor
-  std::vector<double> terms_;    ///< of the current row, in the order of the query
+  std::vector<double> terms_;    ///< terms of the current row's score, in the order of the query
 };
 
 }  // namespace

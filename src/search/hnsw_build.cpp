@@ -153,7 +153,7 @@ class HnswBuilder {
     std::vector<NewLink> links;
     for (const std::vector<NewLink>& some : reverse) links.insert(links.end(), some.begin(), some.end());
     std::sort(links.begin(), links.end());
-    std::vector<size_t> starts;  // of the lists that change
+    std::vector<size_t> starts;  // where each changed list begins in `links`
     for (size_t i = 0; i < links.size(); ++i) {
       if (i == 0 || links[i].level != links[i - 1].level || links[i].target != links[i - 1].target) starts.push_back(i);
     }

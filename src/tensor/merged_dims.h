@@ -17,6 +17,7 @@ MergedDims merge_dimensions(const Tensor& source, const Tensor& target);
 /// For a transposing copy: the outer dimension along which the source is contiguous. −1 for any other copy.
 int transposed_axis(const MergedDims& dims);
 
+/// Offsets in elements, in both tensors.
 struct Offsets {
   int64_t source = 0;
   int64_t target = 0;

@@ -83,7 +83,7 @@ class Tensor {
   Tensor to(DType dtype) const;           ///< this tensor if it has the dtype, else a converted copy
   Tensor to(const Device& device) const;  ///< this tensor if it is there, else a copy
 
-  /// The same memory, not tracked by a tape.
+  /// Returns a handle to the same memory that no tape tracks.
   Tensor detach() const;
 
   // In-place operations. They throw if they would make a gradient wrong.

@@ -125,7 +125,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view text, const std::str
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path, const LoadOptions& options) {
   std::error_code error;
-  LAMINA_CHECK(fs::exists(path, error), path, ": is not there; expected a tokenizer's file or folder");
+  LAMINA_CHECK(fs::exists(path, error), path, ": does not exist; expected a tokenizer's file or folder");
   const fs::path file = fs::is_directory(path, error) ? tokenizer_file(path) : path;
   LAMINA_CHECK(
       !file.empty(), path,

@@ -23,6 +23,7 @@ enum class Algorithm {
 /// The units from which merging starts.
 enum class Symbols { bytes, characters };
 
+/// An entry of a vocabulary.
 struct VocabEntry {
   enum class Kind {
     absent,    ///< no token has this id
@@ -53,6 +54,7 @@ struct AddedToken {
   std::string pattern;      ///< the text to search; empty: same as the content
 };
 
+/// One step of normalization, applied to the whole text.
 struct NormalizerStep {
   enum class Kind {
     prepend,
@@ -101,6 +103,7 @@ struct SplitStep {
   bool operator==(const SplitStep&) const = default;
 };
 
+/// Everything that determines a tokenizer.
 struct TokenizerSpec {
   Algorithm algorithm = Algorithm::bpe;
   Symbols symbols = Symbols::bytes;

@@ -29,7 +29,7 @@ std::string_view stripped(std::string_view text, bool left, bool right);
 
 /// Replaces the longest entry at each position by its form. Invalid UTF-8 bytes become U+FFFD, as in SentencePiece.
 void append_charsmap(std::string_view text, const Charsmap& map, std::string& out);
-/// The same as Hugging Face does it: a grapheme of less than 6 bytes is replaced by the form of its shortest entry;
+/// Applies the map as Hugging Face does: a grapheme of less than 6 bytes is replaced by the form of its shortest entry;
 /// otherwise its characters are replaced one by one.
 void append_charsmap_graphemes(std::string_view text, const Charsmap& map, std::string& out);
 

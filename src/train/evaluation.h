@@ -39,6 +39,7 @@ struct Accuracy {
   double examples = 0;  ///< share of rows in which every scored token has the largest logit
 };
 
+/// Result of an evaluation.
 struct Measured {
   double loss = 0;  ///< mean cross entropy over the scored targets
   std::optional<Accuracy> accuracy;

@@ -106,7 +106,8 @@ void EventWriter::write(int64_t step, const Scalars& scalars) { put(event_record
 
 void EventWriter::put(const std::string& record) {
   const bool written = std::fwrite(record.data(), 1, record.size(), file_) == record.size() && std::fflush(file_) == 0;
-  LAMINA_CHECK(written, path_, ": cannot be written (", std::strerror(errno), "); make room or check the permissions");
+  LAMINA_CHECK(written, path_, ": cannot be written (", std::strerror(errno),
+               "); free some space or check the permissions");
 }
 
 }  // namespace lamina::train

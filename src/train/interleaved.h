@@ -4,7 +4,7 @@
 
 namespace lamina::train {
 
-/// What a stage runs in one tick of an interleaved pipeline.
+/// The pass that a stage runs in one tick of an interleaved pipeline; idle if there is none.
 struct StageTick {
   enum class Kind : uint8_t { idle, forward, backward } kind = Kind::idle;
   StagePass at;

@@ -68,7 +68,7 @@ StepResult Learner::host_passes(int64_t step, const BatchAt& batch_at) {
   StepResult result;
   Watch watch;
   const auto input_at = [&](int64_t i) {
-    watch.lap(result.times.backward);  // of the previous pass; nothing before the first one
+    watch.lap(result.times.backward);  // backward of the previous pass; nothing before the first one
     const int64_t index = step * recipe_.accumulation + i;
     const data::Batch batch = batch_at(index);
     PassInput input = pass_input(batch, 0, batch.rows, device_, static_cast<uint64_t>(index));

@@ -41,7 +41,7 @@ LogFile::~LogFile() { std::fclose(file_); }
 void LogFile::write(const std::string& line) {
   const bool written = std::fputs((line + "\n").c_str(), file_) >= 0 && std::fflush(file_) == 0;
   LAMINA_CHECK(written, path_, ": cannot be written (", std::strerror(errno),
-               "); make room or check the permissions, then go on with --resume");
+               "); free some space or check the permissions, then continue with --resume");
 }
 
 }  // namespace lamina::train

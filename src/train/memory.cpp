@@ -116,7 +116,7 @@ void check_memory(const Recipe& recipe, std::optional<double> available, DeviceK
   if (recipe.dtype == Precision::f32) advice += "\n  --set dtype=bf16  half of weights' and activations' memory";
   advice += "\n  a shorter length, or a smaller architecture (`lamina plan`)";
   throw Error(str("this run needs about ", arch::short_bytes(needed), ", ", arch::short_bytes(*available),
-                  " are free. What would help:", advice, "\n  --ignore-memory starts it all the same"));
+                  " are free. What would help:", advice, "\n  --ignore-memory starts it anyway"));
 }
 
 void check_memory(const Recipe& recipe, const Device& device) {
@@ -126,7 +126,7 @@ void check_memory(const Recipe& recipe, const Device& device) {
   const double copy = save_copy(recipe);
   LAMINA_CHECK(!host || copy <= *host, "saving needs a copy of the training state of ", arch::short_bytes(copy),
                " in host memory, ", arch::short_bytes(host.value_or(0)),
-               " are free; --set save_in_background=false saves without one, --ignore-memory starts all the same");
+               " are free; --set save_in_background=false saves without one, --ignore-memory starts anyway");
 }
 
 }  // namespace lamina::train

@@ -39,7 +39,7 @@ int64_t passes_in_flight(const arch::PipelineStage& stage, int64_t passes);
 /// Model::hidden() of a model that is divided into stages, without gradient. Returns the result on the last stage,
 /// undefined on others. Every stage must call it with the same arguments. `stages` null: the model has one stage.
 Tensor staged_hidden(nn::Model& model, comm::Communicator* stages, const Tensor& ids, const nn::RunOptions& run);
-/// The same for the cross entropy.
+/// Cross entropy of a model that is divided into stages; arguments and result as for staged_hidden().
 Tensor staged_cross_entropy(nn::Model& model, comm::Communicator* stages, const Tensor& ids, const Tensor& targets,
                             const nn::RunOptions& run);
 

@@ -211,8 +211,9 @@ struct Recipe {
           arch::kCount);
     field("eval_batch", self.eval_batch, "sequences in a pass of the evaluation; default 0: as batch", arch::kCount);
     field("save_every", self.save_every, "updates between two checkpoints; 0: only at the end", arch::kCount);
-    field("save_in_background", self.save_in_background,
-          "training goes on while a checkpoint is written, from a copy in host memory; false: no copy, training waits");
+    field(
+        "save_in_background", self.save_in_background,
+        "training continues while a checkpoint is written, from a copy in host memory; false: no copy, training waits");
     field("layout", self.layout, "how the run is divided over processes (docs/guides/distributed.md)");
   }
   bool operator==(const Recipe&) const = default;

@@ -26,7 +26,8 @@ void check_target(const std::string& folder, bool force) {
 }
 
 data::TokenFile open_tokens(const std::string& path, const char* key) {
-  LAMINA_CHECK(path_exists(path), path, ": the run's ", key, " is not there; put it back, or start a run with another");
+  LAMINA_CHECK(path_exists(path), path, ": the run's ", key,
+               " does not exist; put it back, or start a run with another");
   return data::TokenFile::open(path);
 }
 
@@ -197,7 +198,7 @@ RunLock start_run(const std::string& folder, const Recipe& recipe, const StartOp
   Recipe resolved = resolve_recipe(settled, tokens.vocab_size, "recipe");
   if (!data::objective_tokens(resolved.objective).empty()) {
     LAMINA_CHECK(tokens.tokenizer, "the objective ", data::objective_name(resolved.objective),
-                 " needs a tokenizer with its special tokens, and the token file has none beside it; name it "
+                 " needs a tokenizer with its special tokens, and there is none next to the token file; name it "
                  "(--set data.tokenizer=PATH), or give the text itself");
     data::vocabulary_for(resolved.objective, *tokens.tokenizer);
   }

@@ -34,7 +34,7 @@ Progress read_progress(const std::string& path) {
   };
   const std::optional<double> step = number("step");
   LAMINA_CHECK(step && *step >= 0 && *step < 9e15, path,
-               ": is damaged: it does not say the step; go on from another checkpoint (from)");
+               ": is damaged: it has no step; continue from another checkpoint (from)");
   const auto accuracy = [&](const std::string& key) -> std::optional<Accuracy> {
     const std::optional<double> tokens = number(key.c_str());
     const std::optional<double> examples = number((key + "_exact").c_str());

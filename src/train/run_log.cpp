@@ -68,7 +68,7 @@ RunLog read_run_log(const std::string& path) {
   const bool folder = fs::is_directory(path, error);
   const fs::path file = folder ? fs::path(path) / "log.jsonl" : fs::path(path);
   LAMINA_CHECK(fs::is_regular_file(file, error), file.string(),
-               ": is not there; expected a run's folder as `lamina train` leaves it, or its log.jsonl");
+               ": does not exist; expected a run's folder as `lamina train` leaves it, or its log.jsonl");
   RunLog log = parse_run_log(read_text(file.string()), file.string());
   const fs::path shown = folder ? fs::path(path) : file;
   log.name = (shown.has_filename() ? shown.filename() : shown.parent_path().filename()).string();

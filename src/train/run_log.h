@@ -5,6 +5,7 @@
 
 namespace lamina::train {
 
+/// A logged loss, and the steps, tokens and seconds up to it.
 struct RunPoint {
   double step = 0;
   double tokens = 0;

@@ -55,7 +55,7 @@ std::string tokenizer_for_text(const Recipe& recipe) {
   const std::string leave_out = "leave data.tokenizer empty (--set data.tokenizer=) to use the model's";
   if (given.empty()) {
     LAMINA_CHECK(model.tokenizer, recipe.from,
-                 ": has no tokenizer beside it; name the one it was trained with (--set data.tokenizer=PATH)");
+                 ": has no tokenizer next to it; name the one it was trained with (--set data.tokenizer=PATH)");
     return model.path;
   }
   LAMINA_CHECK(!learns_vocabulary(given), "data.tokenizer: ", given, " learns a new vocabulary from the text, but the ",
@@ -85,7 +85,7 @@ RunTokens tokens_of_files(const Recipe& recipe) {
   const bool named = !recipe.data.tokenizer.empty() && !data::is_tokenizer_kind(recipe.data.tokenizer);
   const fs::path beside = fs::path(recipe.data.train).parent_path() / "tokenizer.json";
   LoadedTokenizer own = load(named ? recipe.data.tokenizer : fs::exists(beside) ? beside.string() : "");
-  data::check_same_tokenizer(of_train, own.use(named ? "data.tokenizer" : "the tokenizer beside it"),
+  data::check_same_tokenizer(of_train, own.use(named ? "data.tokenizer" : "the tokenizer next to it"),
                              "name the tokenizer that made the tokens (--set data.tokenizer=PATH)");
   LoadedTokenizer model = model_tokenizer(recipe);
   if (model.tokenizer) {

@@ -254,7 +254,7 @@ TEST_F(Prepare, ErrorsSayWhatToDo) {
     EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
     EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
   };
-  expect(folder_ / "none.txt", "is not there");
+  expect(folder_ / "none.txt", "does not exist");
   expect(folder_ / "empty.txt", "no text in it");
   expect(folder_ / "nothing", "no .txt");
   expect(folder_ / "a.jsonl", "a.jsonl:2: has no \"text\"");

@@ -143,11 +143,11 @@ TEST(ModelFiles, AnIndexThatIsNoJsonSaysWhere) {
 }
 
 TEST(ModelFiles, NamesThatCannotBeLookedUpAreErrors) {
-  expect_error([] { io::read_model(std::string(5000, 'a'), Device::cpu(1)); }, "is not there");
+  expect_error([] { io::read_model(std::string(5000, 'a'), Device::cpu(1)); }, "does not exist");
   const TemporaryFolder temporary;
   fs::create_symlink("b", temporary / "a");
   fs::create_symlink("a", temporary / "b");
-  expect_error([&] { io::read_model(temporary / "a", Device::cpu(1)); }, "is not there");
+  expect_error([&] { io::read_model(temporary / "a", Device::cpu(1)); }, "does not exist");
 }
 
 }  // namespace

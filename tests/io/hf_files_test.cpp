@@ -138,7 +138,7 @@ TEST_F(HfFiles, AnIndexThatNamesAMissingFile) {
   copy("llama_gqa");
   write_all(folder_ + "/model.safetensors.index.json",
             R"({"weight_map": {"model.norm.weight": "model-1.safetensors"}})");
-  EXPECT_NE(error_of([&] { read(); }).find("names the file 'model-1.safetensors', which is not there"),
+  EXPECT_NE(error_of([&] { read(); }).find("names the file 'model-1.safetensors', which does not exist"),
             std::string::npos);
 }
 

@@ -95,7 +95,7 @@ TEST_F(ShardedFiles, DamagedFilesAreNamed) {
   EXPECT_EQ(open_as(0), "");
   EXPECT_NE(open_as(1).find("its checksum differs"), std::string::npos);
   std::filesystem::remove(path);
-  refuse("model-1.safetensors: is not there");
+  refuse("model-1.safetensors: does not exist");
 }
 
 TEST_F(ShardedFiles, PiecesThatAreNotTheTensorsAreRefused) {

@@ -245,7 +245,7 @@ TEST_F(StretchStudy, InvalidOptionsAreErrors) {
   options_.settings.tokens = 1000;
   EXPECT_NE(error_of([&] { run(); }).find("give a longer text"), std::string::npos);
   options_.data = folder_ / "none.txt";
-  EXPECT_NE(error_of([&] { run(); }).find("none.txt: is not there"), std::string::npos);
+  EXPECT_NE(error_of([&] { run(); }).find("none.txt: does not exist"), std::string::npos);
   options_.data.clear();
   EXPECT_NE(error_of([&] { run(); }).find("data.train"), std::string::npos);
 }

@@ -13,6 +13,7 @@
 #include "lamina/base/files.h"
 #include "lamina/lab/report/report.h"
 #include "lamina/lab/run/plan.h"
+#include "lamina/lab/run/power.h"
 #include "lamina/lab/run/search.h"
 #include "lamina/lab/study/matching.h"
 #include "lamina/lab/study/switches.h"
@@ -242,6 +243,24 @@ TEST(SearchTest, CandidatesAreDifferentAndTheSameForTheSameSeed) {
   study.search.space.resize(1);
   study.search.strategy = Strategy::product;
   EXPECT_EQ(search_candidates(study.search).size(), study.search.space[0].choices.size());
+}
+
+// The expected numbers are from the series of the noncentral t distribution (AS 243).
+TEST(PowerSentenceTest, AllowsForTheNumberOfVariants) {
+  const auto sentence = [](const std::string& variants, int seeds) {
+    return power_sentence(read_study(R"({"mode": "ablate", "base": "llama-tiny", "seeds": )" + std::to_string(seeds) +
+                                         R"(, "variants": [)" + variants + "]}",
+                                     "test"));
+  };
+  const std::string one = sentence(R"("layer")", 5);
+  EXPECT_NE(one.find("5 seeds find a difference of 1 % of the loss; finding 0.5 % takes 14 seeds"), std::string::npos)
+      << one;
+  EXPECT_EQ(one.find("Holm"), std::string::npos) << one;
+  const std::string four = sentence(R"("layer", "alibi", "mqa", "relu")", 3);
+  EXPECT_NE(four.find("3 seeds find a difference of 3.9 % of the loss; finding 0.5 % takes 20 seeds"),
+            std::string::npos)
+      << four;
+  EXPECT_NE(four.find("Holm's correction over 4 variants"), std::string::npos) << four;
 }
 
 TEST(ParallelismTest, JobsAndThreadsShareTheCores) {

@@ -16,6 +16,7 @@
 #include "support/close.h"
 #include "support/guard_allocator.h"
 #include "support/op_run.h"
+#include "support/uniform.h"
 
 namespace lamina::testing {
 namespace {
@@ -241,9 +242,8 @@ void check_finite_differences(const OpCase& op) {
     for (size_t input = 0; input < specs.size(); ++input) {
       if (specs[input].absent || !specs[input].differentiable || values[input].empty()) continue;
       std::mt19937_64 random(seed + input);
-      std::uniform_real_distribution<double> uniform(-1.0, 1.0);
       std::vector<double> direction(values[input].size());
-      for (double& value : direction) value = uniform(random);
+      for (double& value : direction) value = uniform(random, -1.0, 1.0);
       const auto slope = [&](double step) {
         auto moved = values;
         const auto sum_at = [&](double distance) {

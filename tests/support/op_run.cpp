@@ -4,6 +4,7 @@
 
 #include "lamina/autograd/tape.h"
 #include "support/poison.h"
+#include "support/uniform.h"
 
 namespace lamina::testing {
 namespace {
@@ -29,9 +30,8 @@ std::vector<std::vector<double>> make_values(const OpVariant& variant, DType dty
   for (const Input& input : variant.inputs()) {
     std::vector<double> values = input.values;
     if (values.empty() && !input.absent) {
-      std::uniform_real_distribution<double> uniform(input.low, input.high);
       values.resize(static_cast<size_t>(input.shape.numel()));
-      for (double& value : values) value = uniform(random);
+      for (double& value : values) value = uniform(random, input.low, input.high);
     }
     for (double& value : values) value = round_to(value, input.dtype.value_or(dtype));
     all.push_back(std::move(values));
@@ -73,9 +73,8 @@ Tensor make_strided(const Tensor& tensor) {
 
 std::vector<double> output_gradient(uint64_t seed, size_t output, size_t numel, DType dtype) {
   std::mt19937_64 random(seed * 31 + output + 1);
-  std::uniform_real_distribution<double> uniform(-1.0, 1.0);
   std::vector<double> grad(numel);
-  for (double& value : grad) value = round_to(uniform(random), dtype);
+  for (double& value : grad) value = round_to(uniform(random, -1.0, 1.0), dtype);
   return grad;
 }
 

@@ -210,7 +210,7 @@ TEST(TokenizerJson, WhatIsNoJsonIsNamedWithItsLine) {
 }
 
 TEST(LoadTokenizer, SaysWhatIsMissing) {
-  EXPECT_NE(testing::error_of([] { load_tokenizer("/no/such/tokenizer"); }).find("is not there"), std::string::npos);
+  EXPECT_NE(testing::error_of([] { load_tokenizer("/no/such/tokenizer"); }).find("does not exist"), std::string::npos);
   EXPECT_NE(testing::error_of([] { load_tokenizer(LAMINA_SOURCE_DIR "/docs"); }).find("has no tokenizer"),
             std::string::npos);
   EXPECT_NE(testing::error_of([] {

@@ -192,7 +192,7 @@ TEST_F(TokenizerMismatch, AModelTrainedFurtherKeepsItsTokenizer) {
   fs::remove(path("run/last/tokenizer.json"));
   EXPECT_NE(error_of([&] {
               start_run(path("x"), from_tokens({"from=" + path("run"), "data.train=" + path("a.txt")}));
-            }).find("has no tokenizer beside it"),
+            }).find("has no tokenizer next to it"),
             std::string::npos);
 }
 
@@ -327,7 +327,7 @@ TEST_F(TrainerTest, AVanishedDataFileIsNamed) {
   start_run(path("run"), recipe());
   fs::remove(path("train.bin"));
   EXPECT_NE(
-      error_of([&] { Trainer(path("run"), Device::cpu(1)); }).find("train.bin: the run's data.train is not there"),
+      error_of([&] { Trainer(path("run"), Device::cpu(1)); }).find("train.bin: the run's data.train does not exist"),
       std::string::npos);
   EXPECT_NE(error_of([&] { RunFolder(path("nothing")); }).find("is not the folder of a run"), std::string::npos);
 }

@@ -17,7 +17,7 @@ DeviceGroup group_with_stride(const Cluster& cluster, double size, double stride
 /// bandwidth (Thakur et al. 2005). A ring that leaves the node uses the network links of min(per_node, rails) devices.
 /// With `messages` collectives of the same total size, the latency counts that many times.
 double all_gather_seconds(const Cluster& cluster, DeviceGroup group, double bytes, double messages = 1);
-/// The same time as an all-gather, because a ring reduce-scatter moves the same volume.
+/// Takes as long as an all-gather, because a ring reduce-scatter moves the same volume.
 double reduce_scatter_seconds(const Cluster& cluster, DeviceGroup group, double bytes, double messages = 1);
 /// Reduce-scatter plus all-gather, or a double binary tree across nodes if that is faster.
 double all_reduce_seconds(const Cluster& cluster, DeviceGroup group, double bytes);

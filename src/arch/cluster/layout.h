@@ -90,7 +90,7 @@ struct TrainingSetup {
     field("accumulation", self.accumulation,
           "fused: the product adds to the gradient; separate: a kernel of its own adds");
     field("gather", self.gather, "what one collective of ZeRO-3 gathers");
-    field("overlap", self.overlap, "data-parallel, pipeline and context communication run beside computation");
+    field("overlap", self.overlap, "data-parallel, pipeline and context communication overlap with computation");
   }
   bool operator==(const TrainingSetup&) const = default;
 

@@ -16,9 +16,9 @@ struct PipelinePass {
 
 /// Durations from which a schedule is simulated, in seconds.
 struct PipelineTimes {
-  std::vector<double> forward;   ///< of one chunk, per stage
-  std::vector<double> backward;  ///< like forward
-  double send = 0;               ///< of one message between two stages
+  std::vector<double> forward;   ///< duration of the forward of one chunk, per stage
+  std::vector<double> backward;  ///< duration of the backward of one chunk, per stage
+  double send = 0;               ///< duration of one message between two stages
 };
 
 /// The passes of every stage in execution order, with their times: 1F1B if each stage has one chunk, otherwise the

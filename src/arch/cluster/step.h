@@ -32,8 +32,8 @@ struct StepSeconds {
 
 /// Seconds of one pipeline stage, for the timeline.
 struct StageSeconds {
-  PassSeconds forward;   ///< of one micro-batch through all chunks
-  PassSeconds backward;  ///< of one micro-batch through all chunks, including recomputation
+  PassSeconds forward;   ///< one micro-batch through all chunks
+  PassSeconds backward;  ///< one micro-batch through all chunks, including recomputation
 };
 
 /// The resource that limits a layout.

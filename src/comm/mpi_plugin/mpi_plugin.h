@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Interface between lamina and liblamina_mpi.so. Only the latter is linked with MPI, so that the program starts on
+/// Interface between lamina and liblamina_mpi.so. Only the plugin is linked with MPI, so that the program starts on
 /// machines without MPI. Uses only C types. Functions return 0 or an MPI error code.
 extern "C" {
 

@@ -42,7 +42,7 @@ class EngineThread {
 
   /// See Engine::submit. The engine's thread calls the listener.
   RequestId submit(Request request, Listener listener);
-  /// The same, but updates arrive in the returned queue. Closing the queue cancels the request.
+  /// Submits a request whose updates arrive in the returned queue. Closing the queue cancels the request.
   std::shared_ptr<UpdateQueue> submit(Request request);
   void cancel(RequestId id);  ///< see Engine::cancel
   /// Runs `task` on the engine's thread between two steps, for other uses of the runner's model. At most one task runs

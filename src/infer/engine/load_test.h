@@ -27,9 +27,10 @@ struct Latencies {
   double percentile(double share) const;
 };
 
+/// Result of run_load_test().
 struct LoadTestReport {
   double seconds = 0;         ///< time from the first arrival to the last token
-  int64_t prompt_tokens = 0;  ///< of all prompts, cached or not
+  int64_t prompt_tokens = 0;  ///< total of all prompts, cached or not
   int64_t answer_tokens = 0;
   /// Sum of the sequence length over all computed tokens; gives the bytes of KV cache that must be read.
   double attended_tokens = 0;

@@ -25,6 +25,7 @@ struct PlannedRow {
   int64_t scored_begin = 0;
 };
 
+/// A planned step: its rows, and when it was planned.
 struct PlannedStep {
   uint64_t number = 0;
   std::vector<PlannedRow> rows;

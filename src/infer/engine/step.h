@@ -103,11 +103,13 @@ struct ScoredToken {
   std::vector<std::pair<TokenId, float>> top;  ///< the likeliest tokens, if requested
 };
 
+/// The sampled and the scored tokens of one row.
 struct RowResult {
   std::vector<ScoredToken> sampled;  ///< one per sample (StepRow::samples)
   std::vector<ScoredToken> scored;   ///< one per StepRow::scored
 };
 
+/// The results of a step.
 struct StepResult {
   std::vector<RowResult> rows;  ///< in the order of the plan
 };

@@ -81,7 +81,7 @@ nn::SequenceCacheOptions size_caches(const nn::Model& model, const ModelRunnerOp
   sized.state_slots = 1;
   const nn::SequenceCache one(model.cache_layouts(), sized, model.dtype(), Device::meta());
   const int64_t limit = limit_of(model, options);
-  // Every row needs a state. The same number again is for snapshots of prefixes.
+  // One state per row, and as many again for snapshots of prefixes.
   sized.state_slots = one.has_states() ? 2 * options.rows : 0;
   const auto fits = [&](int64_t tokens) {
     return bytes_of(one, pages_for(model, one, tokens, options.rows), sized.state_slots) <= limit;

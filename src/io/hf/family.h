@@ -123,6 +123,7 @@ struct GatedDecoderDefaults {
   std::optional<int64_t> padding;
   RopeKeys rope;
 };
+/// The attention and feed-forward that gated_decoder() has mapped, for further keys.
 struct GatedDecoderParts {
   arch::Attention& attention;
   arch::GatedFfn& ffn;

@@ -26,6 +26,7 @@ enum class Form : uint8_t {
   row,         ///< [n] as [1, n]
   plane,       ///< [n] as [1, 1, n]
 };
+/// For which layers an entry of the name map applies.
 enum class When : uint8_t {
   always,
   serial,
@@ -53,7 +54,7 @@ using NameMap = std::vector<NameEntry>;
 /// One tensor of a family's file for a given architecture.
 struct Stored {
   std::string name;
-  Shape shape;                      ///< as stored
+  Shape shape;                      ///< shape in the file
   std::vector<WeightSlot> weights;  ///< the Lamina weights that the tensor holds, in their full shapes
   int64_t groups = 1;
   Form form = Form::same;

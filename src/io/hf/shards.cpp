@@ -54,7 +54,7 @@ Shards::Shards(const std::string& folder, const Device& device) : folder_(folder
   std::set<std::string> opened;
   for (const auto& [tensor, file] : map) {
     LAMINA_CHECK(path_exists(str(folder, "/", file)), index, ": names the file '", file,
-                 "', which is not there; fetch it too");
+                 "', which does not exist; fetch it too");
     if (opened.insert(file).second) open(file, device);
   }
   for (const auto& [tensor, file] : map) {

@@ -17,11 +17,11 @@ namespace {
 constexpr double kShareOfMemory = 0.8;  // leaves room for the system and for estimation errors
 constexpr double kTokensPerParameter = 20;
 constexpr double kUsefulRepeats = 4;
-constexpr double kLeastParameters = 2e5;      // about the size of the smallest shape that is tried
+constexpr double kLeastParameters = 2e5;      // about the size of the smallest shape to try
 constexpr double kEmbeddingShare = 0.25;      // upper limit, as a share of all parameters
 constexpr int64_t kSmallestVocabulary = 256;  // one token per byte
 
-/// Choices of the rules, before sizing.
+/// Choices that the rules make, before the sizes are known.
 struct Choices {
   std::string base;
   std::string style;
@@ -57,7 +57,7 @@ struct Shape {
 
 int64_t head_width(int64_t d_model) { return d_model < 256 ? 32 : d_model < 2048 ? 64 : 128; }
 
-/// Divisor of n_heads that comes closest to this many queries per KV head.
+/// The divisor of n_heads that is closest to this number of queries per KV head.
 int64_t kv_heads(int64_t n_heads, double queries) {
   if (queries == 0) return 1;
   int64_t best = n_heads;
@@ -70,7 +70,7 @@ int64_t kv_heads(int64_t n_heads, double queries) {
   return best;
 }
 
-/// Sizes that a shape implies, named after the architecture's fields.
+/// Sizes that follow from a shape, named like the architecture's fields.
 struct Sizes {
   int64_t n_heads = 0;
   int64_t n_kv_heads = 0;
@@ -117,7 +117,8 @@ arch::ArchSpec built(const Choices& choices, const Shape& shape, int64_t context
   return arch::resolve(spec, choices.base);
 }
 
-/// Bytes for training in f32 with `batch` sequences, or for bf16 weights and the KV cache of one sequence.
+/// Bytes for training in f32 with `batch` sequences; or, for inference, bytes of the bf16 weights and the KV cache of
+/// one sequence.
 double memory_of(const arch::ArchSpec& spec, const Question& question, int64_t batch) {
   if (!question.generate) {
     train::Recipe recipe;
@@ -135,7 +136,7 @@ bool fits_memory(const arch::ArchSpec& spec, const Question& question, int64_t b
   return !question.memory || memory_of(spec, question, batch) <= kShareOfMemory * *question.memory;
 }
 
-/// Largest vocabulary whose embedding takes at most kEmbeddingShare of the resulting model.
+/// The largest vocabulary whose embedding takes at most kEmbeddingShare of the resulting model.
 int64_t vocabulary_for(const Choices& choices, const Question& question, const Shape& shape) {
   if (question.vocabulary) return *question.vocabulary;
   const auto embedding = [&](int64_t vocabulary) { return static_cast<double>(vocabulary * shape.d_model); };
@@ -151,7 +152,7 @@ int64_t vocabulary_for(const Choices& choices, const Question& question, const S
   return vocabulary;
 }
 
-/// Widest model with this many layers within the limits, if there is one.
+/// The widest model with this many layers that is within the limits. Empty if there is none.
 std::optional<Shape> widest(const Choices& choices, const Question& question, double parameters, int64_t layers) {
   const auto shape_of = [&](int64_t d_model) {
     Shape shape{layers, d_model, 0};
@@ -179,12 +180,12 @@ std::optional<Shape> widest(const Choices& choices, const Question& question, do
   return shape_of(width(low));
 }
 
-/// Target ratio d_model / layers.
+/// The preferred ratio d_model / layers for a number of parameters.
 double aspect_for(double parameters) { return std::clamp(64 * std::pow(parameters / 1e8, 0.15), 48.0, 128.0); }
 
 std::string count_text(double count) { return arch::with_commas(std::llround(count)); }
 
-/// Tries all depths. Chooses the one whose widest model is closest to the target ratio and to the parameter limit.
+/// Tries all depths. Chooses the one whose widest model is closest to the preferred ratio and to the parameter limit.
 Shape shape_for(const Choices& choices, const Question& question, double parameters) {
   const double wanted = aspect_for(parameters);
   std::optional<Shape> best;
@@ -209,7 +210,7 @@ Shape shape_for(const Choices& choices, const Question& question, double paramet
   return *best;
 }
 
-/// Parameter count to aim for. Adds the deciding limits to the reasons.
+/// The parameter count to aim for. Adds the limits that determine it to the reasons.
 double parameters_for(const Question& question, std::vector<Reason>& reasons) {
   const Words& words = words_of(question.language);
   const auto add = [&](const char* subject, const std::string& advice) {
@@ -247,7 +248,7 @@ void check(const Question& question) {
                ": expected quality, balanced, speed or simple");
 }
 
-/// Presets with their parameter counts, without the test presets. Counted once.
+/// Presets with their parameter counts, without the test presets. Computed only once.
 const std::vector<std::pair<std::string, double>>& preset_sizes() {
   static const auto sizes = [] {
     std::vector<std::pair<std::string, double>> list;
@@ -262,7 +263,7 @@ const std::vector<std::pair<std::string, double>>& preset_sizes() {
   return sizes;
 }
 
-/// Presets within a factor of 1.25 of this size, nearest first.
+/// Presets whose size is within a factor of 1.25, nearest first.
 std::vector<std::string> similar_presets(double parameters) {
   std::vector<std::pair<double, std::string>> near;
   for (const auto& [name, count] : preset_sizes()) {
@@ -282,7 +283,7 @@ Facts facts_of(const Question& question, double parameters) {
   return facts;
 }
 
-/// Values of the placeholders {…} in the guide's texts.
+/// Values for the placeholders {…} in the guide's texts.
 std::map<std::string, std::string> numbers_of(const Choices& choices, const Shape& shape, double limit,
                                               const arch::ArchSpec& spec) {
   const Sizes sizes = sizes_of(choices, shape);
@@ -305,7 +306,7 @@ void fill(std::string& text, const std::map<std::string, std::string>& numbers) 
   }
 }
 
-/// The recipe's batch, halved until it fits the memory.
+/// The recipe's batch, halved until the model fits in memory.
 int64_t batch_for(const arch::ArchSpec& spec, const Question& question) {
   int64_t batch = train::load_recipe(guide().recipe).batch;
   while (batch > 1 && !question.generate && !fits_memory(spec, question, batch)) batch /= 2;
@@ -322,7 +323,7 @@ Recommendation advise(const Question& question) {
   Choices choices = choose(facts_of(question, limit), question.language);
   Shape shape = shape_for(choices, question, limit);
   const auto count = static_cast<double>(arch::count_parameters(built(choices, shape, question.context)).total);
-  if (count < 0.7 * limit) {  // the memory limit made the model smaller than assumed: apply the rules again
+  if (count < 0.7 * limit) {  // memory limits the model to less than assumed: apply the rules again
     limit = 1.1 * count;
     choices = choose(facts_of(question, count), question.language);
     shape = shape_for(choices, question, limit);

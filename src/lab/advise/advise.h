@@ -9,19 +9,20 @@
 
 namespace lamina::lab {
 
-/// Requirements of a user who chooses an architecture. Empty fields are open.
+/// The requirements of a user who looks for an architecture. Empty fields impose none.
 struct Question {
   std::optional<double> parameters;   ///< upper limit
   std::optional<double> memory;       ///< bytes on the machine that trains or generates
   std::optional<double> data;         ///< training tokens
   std::optional<int64_t> vocabulary;  ///< size of a given tokenizer
   int64_t context = 1024;             ///< tokens
-  std::string first = "quality";      ///< priority: quality, balanced, speed or simple
-  bool extrapolate = false;           ///< must handle sequences longer than the training context
+  std::string first = "quality";      ///< priority: "quality", "balanced", "speed" or "simple"
+  bool extrapolate = false;           ///< must handle sequences that are longer than in training
   bool generate = false;              ///< the memory limit is for inference, not for training
-  Language language = Language::en;   ///< of the reasons and of to_text
+  Language language = Language::en;   ///< language of the reasons and of to_text()
 };
 
+/// A result that supports or contradicts a rule.
 struct Evidence {
   std::string kind;     ///< "measured here" or "published"
   std::string text;     ///< the result, or the source
@@ -29,34 +30,35 @@ struct Evidence {
   std::string verdict;  ///< "holds", "does not" or "cannot tell"; may be empty
 };
 
-/// One decision with its justification.
+/// A decision and its justification.
 struct Reason {
   std::string subject;  ///< name of the rule
   std::string advice;
   std::string reason;
   std::vector<Evidence> evidence;
-  /// Strongest kind of evidence; "rule of thumb" if there is none.
+  /// The strongest kind of evidence, or "rule of thumb" if there is none.
   std::string how_sure() const;
 };
 
+/// An advised architecture, with the reasons for it.
 struct Recommendation {
   Question question;
   std::string base;                      ///< preset name
-  std::string name;                      ///< such as "LLaMA style, 4 layers of 128"
+  std::string name;                      ///< for example "LLaMA style, 4 layers of 128"
   std::vector<std::string> assignments;  ///< "path=value", as for --set
   std::vector<Reason> reasons;
-  arch::Plan plan;                   ///< for one sequence of the context length
+  arch::Plan plan;                   ///< plan for one sequence of the context length
   int64_t batch = 1;                 ///< sequences per pass in the training command
-  double memory_needed = 0;          ///< bytes to train with that batch (f32) or to generate (bf16)
+  double memory_needed = 0;          ///< bytes needed to train with that batch (f32), or to generate (bf16)
   std::vector<std::string> similar;  ///< presets of similar size
-  std::string recipe;                ///< recipe to start with
-  std::string file;                  ///< path for architecture_file() in the suggested commands; may be empty
+  std::string recipe;                ///< recipe to begin with
+  std::string file;                  ///< where to save architecture_file(), for the suggested commands; may be empty
 
   /// {"base": …, "about": …, "set": …}: an architecture file that every command accepts.
   std::string architecture_file() const;
 };
 
-/// Throws Error if no architecture meets the requirements; the message suggests what to change.
+/// Throws an Error if no architecture meets the requirements. The message suggests what to change.
 Recommendation advise(const Question& question);
 
 std::string to_text(const Recommendation& recommendation);

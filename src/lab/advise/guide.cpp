@@ -100,7 +100,7 @@ Guide read_guide(std::string_view text) {
     for (const Json& rule : json.at("rules")) guide.rules.push_back(read_rule(rule));
     for (const auto& [subject, reason] : json.at("sizing").items())
       guide.sizing[subject] = read_reason(reason, subject);
-    for (const Rule& rule : guide.rules) rule.holds({});  // throws on an unknown condition
+    for (const Rule& rule : guide.rules) rule.holds({});  // throws if a condition is unknown
     return guide;
   } catch (const Json::exception&) {
     throw Error(str(kName, ": a rule has a missing key or a value of the wrong type"));
@@ -109,7 +109,7 @@ Guide read_guide(std::string_view text) {
 
 namespace {
 
-/// The names in braces, in order of the alphabet.
+/// The placeholder names (in braces) in a text, sorted.
 std::multiset<std::string> placeholders(const std::string& text) {
   std::multiset<std::string> names;
   for (size_t open = text.find('{'); open != std::string::npos; open = text.find('{', open + 1)) {

@@ -19,7 +19,7 @@ struct AdviceFile {
 };
 std::span<const AdviceFile> advice_files();
 
-/// Values that rule conditions can test.
+/// The values that the conditions of rules can test.
 struct Facts {
   std::string first;
   bool extrapolate = false;
@@ -29,18 +29,19 @@ struct Facts {
   std::optional<double> tokens_per_parameter;
 };
 
-/// A rule of the decision guide: its conditions and the changes it makes.
+/// A rule of the decision guide: its conditions, and the changes that it makes.
 struct Rule {
   Reason said;
   std::vector<std::pair<std::string, std::string>> when;  ///< (name, value as JSON); all conditions must hold
   std::string base;                                       ///< preset to start from; may be empty
-  std::string style;                                      ///< name of this model style, independent of size
+  std::string style;                                      ///< name of this model style, without a size
   std::vector<std::string> assignments;
   std::optional<double> d_ff_ratio;           ///< d_ff / d_model
   std::optional<double> queries_per_kv_head;  ///< 0: one KV head for all queries
   bool holds(const Facts& facts) const;
 };
 
+/// The decision guide: its rules and texts.
 struct Guide {
   std::vector<Rule> rules;
   std::map<std::string, Reason> sizing;  ///< keys: shape, vocabulary, data, memory
@@ -51,9 +52,9 @@ struct Guide {
   std::vector<std::pair<std::string, std::string>> found;
 };
 
-/// Parses presets/advice/guide.json. Throws Error with the problem.
+/// Parses presets/advice/guide.json. Throws an Error that describes the problem.
 Guide read_guide(std::string_view text);
-/// Replaces the guide's texts with those of a translation (presets/advice/guide-zh.json). Throws Error if the two
+/// Replaces the guide's texts by those of a translation (presets/advice/guide-zh.json). Throws an Error if the two
 /// differ in rules, evidence or placeholders.
 void translate(Guide& guide, std::string_view text);
 const Guide& guide(Language language = Language::en);

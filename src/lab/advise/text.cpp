@@ -17,7 +17,7 @@ double cache_bytes(const Recommendation& advised) {
   return numbers * advised.plan.options.bytes_per_number;
 }
 
-/// Quotes text for a shell if it has characters that may be special.
+/// Quotes a text for a shell if it contains characters that may be special.
 std::string quoted(const std::string& text) {
   const bool plain = text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._=-/+") ==
                      std::string::npos;
@@ -35,7 +35,7 @@ std::string plan_command(const Recommendation& advised) {
   return str("lamina plan ", what, " --length ", advised.question.context, " --batch ", advised.batch);
 }
 
-/// Tokenizer with the advised vocabulary: the user's, or one that training builds from the text.
+/// A tokenizer with the advised vocabulary: the user's, or one that training builds from the text.
 std::string tokenizer_of(const Recommendation& advised) {
   if (advised.question.vocabulary) return "YOUR-TOKENIZER.json";
   constexpr int64_t kBytes = 256;
@@ -43,7 +43,8 @@ std::string tokenizer_of(const Recommendation& advised) {
   return vocabulary == kBytes ? "byte" : str("bpe:", vocabulary);
 }
 
-/// Trains the advised architecture exactly. A tokenizer with fewer tokens does not shrink the vocabulary.
+/// A command that trains exactly the advised architecture. A tokenizer with fewer tokens does not shrink its
+/// vocabulary.
 std::string train_command(const Recommendation& advised) {
   const std::string what = advised.file.empty() ? advised.base + sets(advised, "architecture.") : quoted(advised.file);
   return str("lamina train ", advised.recipe, " --data YOUR.txt --set data.tokenizer=", tokenizer_of(advised),
@@ -51,8 +52,8 @@ std::string train_command(const Recommendation& advised) {
              " \\\n  --set architecture=", what);
 }
 
-/// Parts of a text between which a line may break: words, and single characters of Chinese, which are two columns wide.
-/// Punctuation stays with the character before it.
+/// The parts of a text between which a line may be broken: words, and single Chinese characters, which are two columns
+/// wide. Punctuation stays with the character before it.
 std::vector<std::string> breakable_parts(const std::string& text) {
   static const std::string kStays = "，。；：、）》”";
   std::vector<std::string> parts{""};
@@ -131,7 +132,7 @@ std::string figures(const Recommendation& advised) {
               arch::short_bytes(advised.memory_needed));
 }
 
-/// What `lamina plan` found, in the guide's language.
+/// Translates a finding of `lamina plan` to the guide's language.
 std::string written_found(const Guide& guide, std::string found) {
   for (const auto& [english, translated] : guide.found) {
     for (size_t at = found.find(english); at != std::string::npos; at = found.find(english, at + translated.size())) {
@@ -141,7 +142,7 @@ std::string written_found(const Guide& guide, std::string found) {
   return found;
 }
 
-/// Remarks of `lamina plan` that need a look.
+/// Remarks of `lamina plan` about values outside their usual range.
 std::string looks(const Recommendation& advised) {
   const Guide& guide_here = guide(advised.question.language);
   const Words& words = words_of(advised.question.language);

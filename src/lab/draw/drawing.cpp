@@ -13,10 +13,10 @@
 namespace lamina::lab {
 namespace {
 
-constexpr size_t kNumberColumns = 16;  ///< more columns are too narrow for numbers
+constexpr size_t kNumberColumns = 16;  ///< with more columns, cells are too narrow for numbers
 constexpr double kCaptionLine = 17;
 
-// Replaces the light colours, which are attributes, if the reader prefers dark.
+// Dark mode: replaces the light colours, which are SVG attributes, if the reader prefers a dark scheme.
 constexpr const char* kDarkDrawing = R"(@media (prefers-color-scheme: dark) {
   [fill="#ffffff"] { fill: #16191d } [fill="#282828"] { fill: #e6e6e6 } [fill="#6e6e6e"] { fill: #a8a8a8 }
   [stroke="#e4e4e4"] { stroke: #33383f } [fill="#e4e4e4"] { fill: #262b31 } })";
@@ -38,7 +38,7 @@ CellRange range_of(const GridDrawing& drawing) {
   return range;
 }
 
-/// From a light to a dark blue, with readable ink on either.
+/// A colour between light and dark blue. Text is readable on both.
 plot::Colour cell_colour(double share) {
   const auto mix = [&](int light, int dark) {
     return static_cast<unsigned char>(std::lround(light + (dark - light) * share));
@@ -69,7 +69,7 @@ void draw_indices(plot::Canvas& canvas, const GridDrawing& drawing, double left,
 
 /// Words of the text in lines that are at most `width` pixels wide at font size 12.
 std::vector<std::string> caption_lines(const std::string& text, double width) {
-  constexpr double kPixels = 6.8;  // of an average character
+  constexpr double kPixels = 6.8;  // width of an average character
   const auto most = static_cast<size_t>(width / kPixels);
   std::vector<std::string> lines;
   std::istringstream words(text);
@@ -170,7 +170,7 @@ std::string curves_svg(const CurvesDrawing& drawing) {
   return canvas.finish();
 }
 
-/// Numbers in columns of equal width; a dot is masked.
+/// Numbers in columns of equal width. A dot is a masked cell.
 std::string numbers_text(const GridDrawing& drawing) {
   size_t width = 1;
   for (const auto& row : drawing.cells) {
@@ -189,7 +189,7 @@ std::string numbers_text(const GridDrawing& drawing) {
   return text;
 }
 
-/// A block per cell, darker for larger values.
+/// One block character per cell, darker for larger values.
 std::string blocks_text(const GridDrawing& drawing) {
   const CellRange range = range_of(drawing);
   constexpr const char* kShades[] = {"░", "▒", "▓", "█"};

@@ -8,17 +8,17 @@
 
 namespace lamina::lab {
 
-/// A matrix as coloured cells. Row and column 0 are at the upper left; an empty cell is masked.
+/// A matrix drawn as coloured cells. Row and column 0 are at the upper left. An empty cell is masked.
 struct GridDrawing {
   std::string title;
   std::string rows_name;
   std::string columns_name;
   std::vector<std::vector<std::optional<double>>> cells;
-  int decimals = 0;  ///< of the numbers written into the cells
+  int decimals = 0;  ///< decimals of the numbers in the cells
   std::string caption;
 };
 
-/// Curves over one x axis.
+/// Curves over a common x axis.
 struct CurvesDrawing {
   struct Curve {
     std::string label;
@@ -33,9 +33,10 @@ struct CurvesDrawing {
 
 using Drawing = std::variant<GridDrawing, CurvesDrawing>;
 
-/// An SVG file with light and dark colours.
+/// The drawing as an SVG file, with colours for light and dark mode.
 std::string drawing_svg(const Drawing& drawing);
-/// For a terminal: numbers if at most 16 columns fit, otherwise one character per cell; curves as Braille dots.
+/// The drawing for a terminal. A matrix has numbers if it has at most 16 columns, otherwise one character per cell.
+/// Curves are drawn with Braille dots.
 std::string drawing_text(const Drawing& drawing, bool colours);
 
 }  // namespace lamina::lab

@@ -40,7 +40,7 @@ void check_size(const char* what, int64_t given, int64_t most) {
   LAMINA_CHECK(given >= 1 && given <= most, "draw: ", what, " is ", given, "; expected 1 to ", most);
 }
 
-/// A number from the standard normal distribution (Box–Muller).
+/// A number from the standard normal distribution (Box–Muller transform).
 double normal_at(uint64_t index) {
   const auto uniform = [&](uint64_t i) { return (philox_word({7, 0}, i) + 0.5) / 4294967296.0; };
   return std::sqrt(-2 * std::log(uniform(2 * index))) * std::cos(2 * M_PI * uniform(2 * index + 1));

@@ -6,8 +6,8 @@
 
 namespace lamina::lab {
 
-/// A file of web/, embedded in the library: report.css, page.js, save.js, and charts.js if the chart library was bundled at
-/// build time (docs/reference/dependencies.md).
+/// A file of web/, embedded in the library: report.css, page.js, save.js, and charts.js if the chart library was
+/// bundled at build time (docs/reference/dependencies.md).
 struct ReportAsset {
   std::string_view name;
   std::string_view text;

@@ -6,7 +6,7 @@
 
 namespace lamina::lab::report {
 
-/// Data for web/charts as JSON: the same series as in the SVG images.
+/// The data of the charts as JSON, for web/charts. These are the same series as in the SVG images.
 std::string chart_data(const Study& study);
 
 }  // namespace lamina::lab::report

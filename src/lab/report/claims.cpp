@@ -18,7 +18,7 @@ std::string percent(double share) {
   return text;
 }
 
-/// A run's measure. Perplexity is not stored with older runs.
+/// A run's value of a metric. Older runs do not store perplexity; it is then computed from the loss.
 Number claimed_value(const Run& run, const std::string& metric) {
   const auto found = run.values.find(metric);
   if (found != run.values.end() && found->second) return found->second;
@@ -27,14 +27,14 @@ Number claimed_value(const Run& run, const std::string& metric) {
   return std::exp(*loss->second);
 }
 
-/// "+2.0 % or more", "−5.0 to +1.0 %".
+/// For example "+2.0 % or more", "−5.0 to +1.0 %".
 std::string claimed_range(const Study& study, const Claim& claim) {
   const Words& words = study.words();
   if (!claim.to) return words("claims.at_least", {{"from", percent(claim.from)}});
   return words("claims.between", {{"from", percent(claim.from)}, {"to", percent(*claim.to)}});
 }
 
-/// "+1.8 % (+0.3 to +3.3 %), 3 seeds": relative gain with its interval, from the runs; empty if not measured.
+/// The measured relative gain with its interval, for example "+1.8 % (+0.3 to +3.3 %), 3 seeds". Empty if not measured.
 std::string measured_gain(const Study& study, const Claim& claim) {
   const Variant* variant = study.find(claim.variant);
   const Variant* other = claim.against.empty() ? study.find(study.base) : study.find(claim.against);
@@ -79,7 +79,7 @@ void add_divergence_notes(const Study& study, std::vector<std::string>& notes) {
   }
 }
 
-/// Best and final loss differ by more than the margin: the runs overfit.
+/// Adds a note if best and final loss differ by more than the margin, which means that runs overfit.
 void add_overfitting_notes(const Study& study, std::vector<std::string>& notes) {
   for (const Variant& variant : study.variants) {
     const Measure best = measure_of(variant, "best_loss");

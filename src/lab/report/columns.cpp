@@ -116,7 +116,8 @@ std::string written_spread(double value, Style style) { return "±" + written(va
 
 std::string written_difference(double value, Style style) {
   const std::string size = written(std::abs(value), style);
-  const bool nothing = size.find_first_of("123456789") == std::string::npos;  // rounds to zero at the shown precision
+  // Whether it rounds to zero at the shown precision.
+  const bool nothing = size.find_first_of("123456789") == std::string::npos;
   return (nothing ? "" : value < 0 ? "−" : "+") + size;
 }
 

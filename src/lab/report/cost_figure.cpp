@@ -26,7 +26,7 @@ plot::ChartFrame frame_of(const CostChart& chart, double left, double top, doubl
   return {left + 72, top + 8, width - 92, kCostPanelHeight - 60, cost.axis(4), quality.axis(5)};
 }
 
-/// Draws labels next to their points and moves them down if they would overlap.
+/// Draws labels next to their points. Moves labels down if they would overlap.
 void draw_labels(plot::Canvas& canvas, const plot::ChartFrame& frame, std::vector<CostPoint> points) {
   std::sort(points.begin(), points.end(),
             [&frame](const CostPoint& a, const CostPoint& b) { return frame.at_y(a.quality) < frame.at_y(b.quality); });
@@ -71,7 +71,7 @@ std::vector<std::string> shown_labels(const std::vector<CostChart>& charts) {
   return labels;
 }
 
-/// Coincident points get smaller radii, so that a ring of each point below stays visible.
+/// If points coincide, the upper ones get smaller radii, so that a ring of each lower point stays visible.
 double radius_of(const std::vector<CostPoint>& points, size_t index, const plot::ChartFrame& frame) {
   size_t below = 0;
   for (size_t i = 0; i < index; ++i) {

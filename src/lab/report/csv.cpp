@@ -42,7 +42,7 @@ std::string report_csv(const std::string& results, const std::string& name, Colu
   const report::Study study = read_study(results, name);
   const std::vector<Column> columns = columns_of(study, set);
   std::vector<std::string> head{"variant", "label", "base", "seeds", "switches", "cannot"};
-  // Column name such as "_difference_to_base", after the reference of the judged measure.
+  // The column name, for example "_difference_to_base", contains the reference of the judged measure.
   std::string difference = "_difference_to_" + study.compared_with;
   std::replace(difference.begin(), difference.end(), ' ', '_');
   for (const Column& column : columns) {

@@ -13,7 +13,7 @@ namespace {
 
 Style quality_style(const Study& study) { return study.lower_is_better() ? Style::loss : Style::percent; }
 
-/// "2.1 %" of the reference's mean; empty if that is 0.
+/// The size of an effect relative to the reference's mean, for example "2.1 %". Empty if that mean is 0.
 std::string share_of(const Effect& effect) {
   if (!effect.mean || *effect.mean == 0) return "";
   return printed("%.2g %%", 100 * std::abs(effect.difference / *effect.mean));
@@ -30,15 +30,15 @@ const Effect* with_mark(const std::vector<Effect>& effects, const std::string& m
   return best;
 }
 
-/// Sentence about one effect: "RoPE is better than Learned: best validation loss 0.031 lower (2.1 %), 95 % confidence
-/// interval −0.041 to −0.021."
+/// A sentence about one effect, for example "RoPE is better than Learned: best validation loss 0.031 lower (2.1 %), 95
+/// % confidence interval −0.041 to −0.021."
 std::string sentence(const Study& study, const Effect& effect) {
   const Words& words = study.words();
   const std::string interval = written_interval(study, effect);
   const Style style = quality_style(study);
   const char* direction = effect.difference < 0 ? "answer.lower" : "answer.higher";
   const double distance = std::abs(effect.difference);
-  // A difference of two shares is in percentage points.
+  // The difference of two percentages is given in percentage points.
   const std::string size =
       style == Style::percent ? words("answer.points", {{"size", fixed(100 * distance, 1)}}) : written(distance, style);
   const std::string share = style == Style::percent || share_of(effect).empty() ? "" : " (" + share_of(effect) + ")";
@@ -58,7 +58,7 @@ std::string sentence(const Study& study, const Effect& effect) {
                                                    : words("answer.interval", {{"range", interval}})}});
 }
 
-/// "Of 8 variants 2 are better than the base, 1 is worse, …": only the groups that exist.
+/// For example "Of 8 variants 2 are better than the base, 1 is worse, …". Mentions only groups that are not empty.
 std::string counts(const Study& study, const std::vector<Effect>& effects) {
   const Words& words = study.words();
   std::string parts;

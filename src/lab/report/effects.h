@@ -7,33 +7,33 @@
 
 namespace lamina::lab::report {
 
-/// A variant compared with its reference in the judged measure: a row of the forest plot.
+/// A variant compared with its reference in the judged measure. One row of the forest plot.
 struct Effect {
   std::string label;
   std::string reference;
   double difference = 0;
   Number low;  ///< 95 % confidence interval of the difference
   Number high;
-  Number margin;  ///< absolute margin of equivalence
-  Number mean;    ///< of the reference
-  Number p;       ///< of the test that decided
+  Number margin;  ///< largest absolute difference that counts as equivalent
+  Number mean;    ///< mean of the reference
+  Number p;       ///< p value of the test that decided
   std::string mark;
   Number seeds_needed;
   size_t seeds = 0;
 };
-/// In the order of the study, without the base and variants without a difference.
+/// The effects in the order of the study, without the base and without variants that have no difference.
 std::vector<Effect> effects_of(const Study& study);
 
 /// "−0.0310 (−0.0412 to −0.0208)".
 std::string written_effect(const Study& study, const Effect& effect);
 /// "−0.0412 to −0.0208"; empty without an interval.
 std::string written_interval(const Study& study, const Effect& effect);
-/// The mark or verdict in the study's language.
+/// The mark (or verdict) in the study's language.
 std::string written_mark(const Study& study, const std::string& mark);
 std::string written_verdict(const Study& study, const std::string& verdict);
 
 /// The study's answer in one sentence with its confidence interval, and a second sentence about the other variants.
-/// `mark` is that of the first sentence. Both texts may be empty.
+/// `mark` belongs to the first sentence. Both texts may be empty.
 struct Answer {
   std::string text;
   std::string rest;
@@ -48,11 +48,12 @@ struct ClaimRow {
   std::string measured;  ///< "1.8 % better (0.3 to 3.3 %)", or a sentence
   std::string verdict;   ///< as in the file
 };
-/// The study's claims with their verdicts. Numbers come from the runs if the description has the claim, else from the
-/// file's sentence.
+/// The study's claims with their verdicts. If the description has the claim, numbers come from the runs; otherwise from
+/// the sentence in the file.
 std::vector<ClaimRow> claims_of(const Study& study);
 
-/// Sentences that are neither comparisons nor claims, in the study's language if they can be derived from the numbers.
+/// Sentences that are neither comparisons nor claims. They are in the study's language if they can be derived from
+/// numbers.
 std::vector<std::string> notes_of(const Study& study);
 
 /// "loss = 1.21 + 350 · N^−0.31".

@@ -13,7 +13,7 @@ constexpr double kRow = 30;
 constexpr double kLabels = 200;   // left column: names
 constexpr double kNumbers = 345;  // right columns: effect with interval, then p and verdict
 
-// Colours of the page's verdicts; shapes differ too, for readers who do not see colours.
+// Colours are those of the verdicts on the page. Shapes differ, too, for readers who cannot distinguish the colours.
 struct MarkStyle {
   plot::Colour colour;
   plot::Marker shape;

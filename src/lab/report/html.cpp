@@ -28,7 +28,7 @@ std::string fact(const std::string& name, const std::string& value) {
   return value.empty() ? "" : str("<div><dt>", html(name), "</dt><dd>", html(value), "</dd></div>");
 }
 
-/// Verdict with its sign; the class gives the colour. Verdicts "at our size: …" look like those at the claim's size.
+/// A verdict with its sign; the CSS class gives the colour. "at our size: …" looks like the verdict itself.
 std::string verdict_badge(const Study& study, const std::string& verdict) {
   if (verdict.empty()) return "";
   const char* kind = verdict.ends_with("holds") ? "holds" : verdict.ends_with("does not") ? "does-not" : "cannot-tell";
@@ -166,8 +166,8 @@ std::string diagram_image(const Study& study, const std::string& name, const std
              data_address("image/svg+xml", svg), "\">");
 }
 
-/// Draws the architecture in parts, which a narrow screen stacks. Falls back to the file's own drawing if the
-/// architecture cannot be read. Drawings are <img> elements, so they cannot run scripts or send requests.
+/// Draws the architecture in several parts, which a narrow screen stacks. If the architecture cannot be read, uses the
+/// drawing in the file. Drawings are <img> elements, so they cannot run scripts or send requests.
 std::string diagram(const Study& study, const Variant& variant) {
   std::string images;
   try {

@@ -28,7 +28,7 @@ std::string details(const Study& study, const Measure& measure, Style style) {
   return text.empty() ? "" : str(" title=\"", html(text), "\"");
 }
 
-/// `runs` is the variant's number of runs; a measure with fewer values says so. `main` is is_main of the column.
+/// A table cell. `runs` is the variant's number of runs; a measure with fewer values says so. `main`: see is_main().
 std::string cell(const Study& study, const Measure& measure, Style style, size_t runs, bool main) {
   const char* more = main ? "" : " more";
   if (!measure.mean)
@@ -75,8 +75,8 @@ std::string breakable(const std::string& path) {
 
 bool is_reset(const std::string& assignment) { return assignment.ends_with("=null"); }
 
-/// Changes that characterise a variant. Omits resets to a default ("norm=null"), which only make room for other
-/// changes, and in a ladder the changes of earlier steps.
+/// The changes that characterise a variant. Leaves out resets to a default ("norm=null"), which only make room for
+/// other changes, and the changes of earlier steps in a ladder.
 std::vector<std::string> own_switches(const Study& study, const Variant& variant) {
   std::vector<std::string> own = variant.switches;
   const size_t place = static_cast<size_t>(&variant - study.variants.data());
@@ -113,7 +113,7 @@ std::string variant_cell(const Study& study, const Variant& variant) {
   return text + "</th>";
 }
 
-/// Whether the column is visible initially; a button shows the others.
+/// Whether the column is visible at first. A button shows the other columns.
 bool is_main(const Study& study, const std::string& key) {
   constexpr std::array<std::string_view, 5> kMain{"final_loss", "perplexity", "tokens_per_second", "peak_memory_bytes",
                                                   "parameters"};

@@ -8,7 +8,7 @@ namespace lamina::lab::report {
 
 /// Wraps HTML in a horizontally scrolling region. page.js shows a hint below it while there is more to the right.
 std::string scrolling(const Study& study, const std::string& name, const std::string& content);
-/// Table of all variants, sortable by every column. page.js initially hides all but the main columns.
+/// A table of all variants that can be sorted by every column. At first, page.js hides all but the main columns.
 std::string results_table(const Study& study);
 /// Tables of the data in the extrapolation chart and the passkey heat maps.
 std::string stretch_table(const Study& study);

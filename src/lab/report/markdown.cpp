@@ -82,7 +82,7 @@ std::string notes_text(const Study& study) {
   return text.empty() ? "" : str("## ", study.words()("notes.title"), "\n", text, "\n");
 }
 
-/// Code block with a fence longer than any run of backticks in the text, so that the text cannot close it.
+/// A code block. Its fence is longer than any run of backticks in the text, so that the text cannot close it.
 std::string fenced(const std::string& text, const std::string& language) {
   size_t longest = 2;
   size_t now = 0;

@@ -25,10 +25,10 @@ plot::Colour heat(double share) {
 
 constexpr double kCellWidth = 52;
 constexpr double kCellHeight = 26;
-constexpr plot::Colour kLight{255, 255, 254};  // not the page's white, so that the dark theme keeps it
+constexpr plot::Colour kLight{255, 255, 254};  // not the page's white, because the dark theme replaces that
 constexpr plot::Colour kDark{1, 1, 1};
 
-/// Heat map of a variant: depth is vertical, length horizontal.
+/// The heat map of a variant: depth is vertical, length is horizontal.
 struct HeatMap {
   std::string label;
   std::vector<double> lengths;

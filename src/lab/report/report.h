@@ -8,12 +8,12 @@
 
 namespace lamina::lab {
 
-/// Columns of text, Markdown and CSV tables. `standard`: the judged measure with its comparison, perplexity, speed,
-/// memory and parameters; losses both best and final. `all`: every measure.
+/// Selects the columns of text, Markdown and CSV tables. `standard`: the judged measure with its comparison,
+/// perplexity, speed, memory and parameters; if it is a loss, both best and final. `all`: every measure.
 enum class Columns : uint8_t { standard, all };
 
-/// Builds report pages from the text of a results file (docs/reference/results-file.md). The text is validated
-/// first; an Error says what is wrong and where. `name` appears in messages.
+/// These functions build reports from the text of a results file (docs/reference/results-file.md). They validate the
+/// text first; an Error says what is wrong and where. `name` is used in messages.
 ///
 /// report_html returns a self-contained file with sortable tables and interactive charts in light and dark themes.
 /// Without the chart library or JavaScript, it shows the same charts as images.
@@ -21,10 +21,10 @@ std::string report_html(const std::string& results, const std::string& name, Lan
 /// Tables and findings as Markdown. The images are the files that write_report writes next to it.
 std::string report_markdown(const std::string& results, const std::string& name, Columns columns = Columns::standard,
                             Language language = Language::en);
-/// One line per variant: mean and spread of each measure. The judged measure also has the difference to the reference,
-/// p and mark.
+/// One line per variant, with mean and spread of each measure. The judged measure also has the difference to the
+/// reference, its p value and its mark.
 std::string report_csv(const std::string& results, const std::string& name, Columns columns = Columns::standard);
-/// Tables and findings for a terminal. A study of mode stretch gets its tables by length.
+/// Tables and findings for a terminal. A study of mode stretch has tables by length.
 std::string report_text(const std::string& results, const std::string& name, Columns columns = Columns::standard);
 /// One line per run of each variant.
 std::string runs_csv(const std::string& results, const std::string& name);
@@ -34,7 +34,7 @@ std::string runs_csv(const std::string& results, const std::string& name);
 std::vector<std::string> write_report(const std::string& results, const std::string& name, const std::string& folder,
                                       Columns columns = Columns::standard, Language language = Language::en);
 
-/// Whether report_html has interactive charts (otherwise images).
+/// Whether report_html() contains interactive charts; otherwise it contains images.
 bool report_is_interactive();
 
 }  // namespace lamina::lab

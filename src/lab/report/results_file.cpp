@@ -10,7 +10,7 @@
 namespace lamina::lab::report {
 namespace {
 
-/// A JSON value with its path for messages: "results.json: variants[2].runs[0].seed".
+/// A JSON value and its path for messages, for example "results.json: variants[2].runs[0].seed".
 class Place {
  public:
   Place(const Json& value, std::string path, const char* joint = ".")
@@ -53,7 +53,7 @@ class Place {
     if (!value_->is_string()) fail("a string");
     return value_->get<std::string>();
   }
-  /// Values too large to draw count as not measured.
+  /// A number; empty if it is null, or too large to draw.
   Number number() const {
     if (is_null()) return {};
     if (!value_->is_number()) fail("a number or null");
@@ -120,7 +120,7 @@ Series read_series(const Place& place) {
   return series;
 }
 
-/// All members that are numbers or null, except `not_these`.
+/// All members that are numbers or null, except those in `not_these`.
 std::map<std::string, Number> number_members(const Place& place, const std::vector<std::string>& not_these) {
   std::map<std::string, Number> values;
   for (const auto& [key, value] : place.value().items()) {
@@ -156,7 +156,7 @@ Measure read_measure(const Place& place) {
   measure.mark = place.maybe("mark").is_null()
                      ? ""
                      : place.at("mark").one_of({"", "better", "worse", "no difference", "cannot tell", "base"});
-  // One p per comparison: that of the test which decided.
+  // Each comparison has one p value: that of the test which decided.
   const Number equivalence = place.maybe("p_equivalence").number();
   if (measure.mark == "no difference" && equivalence && measure.difference.value_or(0) != 0) measure.p = equivalence;
   measure.ci95_half_width = place.maybe("reach").number();
@@ -174,7 +174,7 @@ Variant read_variant(const Place& place) {
   variant.label = place.maybe("label").text();
   if (variant.label.empty()) variant.label = variant.name;
   for (const Place& item : place.maybe("switches").list()) variant.switches.push_back(item.text());
-  // "norm=null" only makes room for another value.
+  // "norm=null" only makes room for another value, so it is not shown.
   const auto unsets = [](const std::string& assignment) { return assignment.ends_with("=null"); };
   if (!std::all_of(variant.switches.begin(), variant.switches.end(), unsets)) std::erase_if(variant.switches, unsets);
   variant.diagram_svg = place.maybe("diagram_svg").text();
@@ -248,7 +248,8 @@ Scaling read_scaling(const Place& place) {
   return scaling;
 }
 
-/// Tokens of an update, for files that do not have them with each run: from the recipe, unless a variant changes it.
+/// Number of tokens in an update. Files that lack it get it from the recipe, unless a variant changes the recipe's
+/// value.
 void derive_tokens(Study& study, const Json& file) {
   const auto description = file.find("description");
   if (description == file.end() || !description->is_object() || !description->contains("recipe")) return;
@@ -269,7 +270,8 @@ void derive_tokens(Study& study, const Json& file) {
   }
 }
 
-/// Files without `kind`: a sentence "LABEL: best validation loss …" compares a variant with its reference.
+/// The kind of a finding in files without `kind`. A sentence "LABEL: best validation loss …" compares a variant with
+/// its reference.
 std::string kind_of(const Study& study, const Finding& finding) {
   if (!finding.verdict.empty() || !finding.claim.empty()) return "claim";
   for (const Variant& variant : study.variants) {
@@ -280,7 +282,7 @@ std::string kind_of(const Study& study, const Finding& finding) {
   return "note";
 }
 
-/// Depths of passkeys, or shares of passkeys found.
+/// Reads the depths of passkeys, or the shares of passkeys found.
 std::vector<Number> shares(const Place& place) {
   std::vector<Number> values;
   for (const Place& item : place.list()) values.push_back(item.is_null() ? Number() : item.number_within(0, 1));
@@ -309,7 +311,7 @@ Stretch read_stretch(const Place& place) {
   return stretch;
 }
 
-/// The machine with display names; unknown keys are shown as they are.
+/// The machine's properties with their display names. Unknown keys are shown as they are.
 std::vector<std::pair<std::string, std::string>> read_machine(const Place& place) {
   std::vector<std::pair<std::string, std::string>> shown;
   if (place.is_null()) return shown;
@@ -339,8 +341,8 @@ void tell_apart(std::vector<Variant>& variants, const std::string& file) {
   }
 }
 
-/// Keeps the comparison with the reference for the judged measure only. Otherwise loss, perplexity and bits per byte
-/// would show three p values for one comparison.
+/// Keeps the comparison with the reference only for the judged measure. Otherwise loss, perplexity and bits per byte
+/// would show three p values for the same comparison.
 void keep_one_comparison(Study& study) {
   for (Variant& variant : study.variants) {
     for (auto& [key, measure] : variant.summary) {

@@ -8,19 +8,21 @@
 
 #include "lamina/lab/words/words.h"
 
-// Validated contents of a results file. The types have their own namespace, because the code that writes these files
-// has types of the same names.
+// The validated contents of a results file. These types have their own namespace, because the code that writes results
+// files has types with the same names.
 namespace lamina::lab::report {
 
-/// null in the file (not measured) is empty here.
+/// A number in the file. null in the file, which means not measured, is empty here.
 using Number = std::optional<double>;
 
+/// A curve over training steps.
 struct Series {
   std::vector<double> step;
-  std::vector<Number> loss;     ///< same size as `step`; empty if not finite
-  std::vector<Number> seconds;  ///< training time up to each step; same size as `step`, or empty if not recorded
+  std::vector<Number> loss;     ///< as many as `step`; empty if not finite
+  std::vector<Number> seconds;  ///< training time up to each step; as many as `step`, or empty if not recorded
 };
 
+/// A run of a variant with one seed.
 struct Run {
   int64_t seed = 0;
   std::string folder;                    ///< name in the study's runs/; empty in older files
@@ -32,30 +34,34 @@ struct Run {
   Series evaluations;
 };
 
+/// A measure of a variant, as mean over its runs, with its comparison to the reference.
 struct Measure {
   Number mean;
-  Number spread;           ///< standard deviation over seeds
-  Number difference;       ///< to the reference (Study::compared_with)
-  Number p;                ///< of the test that decided; judged measure only, so that each comparison has one p
-  std::string mark;        ///< judged measure only: better, worse, no difference, cannot tell, base
+  Number spread;      ///< standard deviation over seeds
+  Number difference;  ///< difference to the reference (Study::compared_with)
+  /// P of the test that decided; only for the judged measure, so that each comparison has one p.
+  Number p;
+  std::string mark;        ///< only for the judged measure: better, worse, no difference, cannot tell, base
   Number ci95_half_width;  ///< half-width of the 95 % confidence interval of the difference
   Number p_alone;          ///< p without correction for multiple comparisons
-  Number margin;           ///< largest absolute difference that counts as none
-  Number seeds_needed;     ///< if it cannot tell: seeds that find a difference of the margin (power 0.8)
+  Number margin;           ///< largest absolute difference that counts as equivalent
+  Number seeds_needed;     ///< if undecided: number of seeds that would find a difference of the margin (power 0.8)
   Number runs;             ///< number of runs with this measure
 };
 
+/// The change of a width that matched the size of a variant.
 struct Adjustment {
   std::string field;
   double from = 0;
   double to = 0;
-  Number difference;  ///< remaining relative difference to the base
+  Number difference;  ///< remaining relative difference in size to the base
 };
 
+/// A variant of the study, with its runs and measures.
 struct Variant {
   std::string name;
   std::string label;
-  std::vector<std::string> switches;  ///< "path=value" changes, without those that only unset a value
+  std::vector<std::string> switches;  ///< "path=value" changes, except those that only unset a value
   std::string diagram_svg;
   std::string architecture;             ///< JSON
   std::map<std::string, Number> costs;  ///< parameters, flops_per_token, kv_bytes_per_token, …
@@ -66,14 +72,15 @@ struct Variant {
   std::map<std::string, Measure> summary;
 };
 
+/// A sentence about the results.
 struct Finding {
   std::string kind;  ///< comparison, claim, scaling or note
   std::string text;
-  std::string verdict;  ///< "holds" or "does not", both also after "at our size: ", "cannot tell", or empty
+  std::string verdict;  ///< "holds" or "does not" (with or without "at our size: " before it), "cannot tell", or empty
   std::string claim;
 };
 
-/// A published statement and the sizes at which it was made, from the study's description.
+/// A published statement and the sizes for which it was made, from the study's description.
 struct Claim {
   std::string text;
   std::string variant;
@@ -83,6 +90,7 @@ struct Claim {
   Number to;
 };
 
+/// The loss of one run of a given size.
 struct ScalingPoint {
   double size = 0;
   int64_t seed = 0;
@@ -108,11 +116,13 @@ struct ScalingGroup {
   std::vector<double> curve_high;
 };
 
+/// The scaling laws of a study.
 struct Scaling {
   std::string against;  ///< parameters or compute
   std::vector<ScalingGroup> groups;
 };
 
+/// Perplexity of a variant at each length, for one way of reading.
 struct StretchRow {
   std::string variant;
   std::string reading;  ///< non-overlapping or sliding
@@ -120,6 +130,7 @@ struct StretchRow {
   std::string cannot;
 };
 
+/// Share of passkeys that a variant finds at one length, per depth.
 struct PasskeyRow {
   std::string variant;
   double length = 0;
@@ -127,6 +138,7 @@ struct PasskeyRow {
   std::vector<Number> accuracy;
 };
 
+/// Measurements of a study of mode stretch.
 struct Stretch {
   double trained_length = 0;
   std::vector<double> lengths;
@@ -134,6 +146,7 @@ struct Stretch {
   std::vector<PasskeyRow> passkey;
 };
 
+/// The contents of a results file.
 struct Study {
   std::string name;
   std::string question;
@@ -146,36 +159,36 @@ struct Study {
   std::string metric;                                        ///< loss or accuracy
   Number target;
   std::string base;
-  std::string compared_with = "base";  ///< reference of differences and p: "base" or "previous rung"
+  std::string compared_with = "base";  ///< what differences and p refer to: "base" or "previous rung"
   std::string matching;
   std::vector<Variant> variants;
   std::vector<Finding> findings;
   std::vector<Claim> claims;
   std::optional<Scaling> scaling;
   std::optional<Stretch> stretch;
-  Number margin;              ///< relative margin of equivalence
-  Number equal_seconds;       ///< budget of the measures "in equal time"
+  Number margin;              ///< largest relative difference that counts as equivalent
+  Number equal_seconds;       ///< time budget of the measures "in equal time"
   Number steps;               ///< updates of a run
-  bool judged_again = false;  ///< verdicts were computed again, because the file is older than their rules
+  bool judged_again = false;  ///< whether verdicts were recomputed, because the file is older than their rules
   Language language = Language::en;
 
   bool lower_is_better() const { return metric != "accuracy"; }
-  /// Key of the measure that variants are judged by: best_loss or accuracy.
+  /// The key of the measure by which variants are judged: best_loss or accuracy.
   std::string quality() const { return lower_is_better() ? "best_loss" : "accuracy"; }
-  /// Label of the variant with this name, or the name itself if there is none, as for stretched checkpoints.
+  /// The label of the variant with this name. If there is none, as for stretched checkpoints, the name itself.
   std::string label_of(const std::string& variant) const;
   size_t most_seeds() const;
   const Words& words() const { return words_of(language); }
   const Variant* find(const std::string& variant) const;
-  /// The variant that this one is compared with; null for the base.
+  /// The variant with which this one is compared. Null for the base.
   const Variant* reference_of(const Variant& variant) const;
 };
 
-/// Throws Error with the position of the problem.
+/// Parses and validates a results file. Throws an Error with the position of the problem.
 Study read_study(const std::string& text, const std::string& name, Language language = Language::en);
 
-/// Computes differences, intervals, p and marks from the runs, by the rules of docs/reference/verdicts.md. For files
-/// that were written before these rules: they have no margin.
+/// Computes differences, intervals, p values and marks from the runs, by the rules in docs/reference/verdicts.md. For
+/// files that were written before these rules existed; they have no margin.
 void judge_again(Study& study);
 
 }  // namespace lamina::lab::report

@@ -9,13 +9,13 @@
 namespace lamina::lab::report {
 namespace {
 
-// More points than pixels are not visible and make files large.
+// More points than pixels would be invisible and make files large.
 constexpr size_t kMostPoints = 400;
-constexpr double kRounding = 1e-9;  // sums in another order may differ by this much
+constexpr double kRounding = 1e-9;  // summing in a different order may change a value by this much
 constexpr double kSameCost = 0.02;
 constexpr double kLevel = 0.005;
 
-/// Values of the seeds at one step.
+/// The values of all seeds at one step.
 struct AtStep {
   std::vector<double> losses;
   std::vector<double> seconds;
@@ -31,7 +31,8 @@ Band::Point point_of(double x, const AtStep& at) {
   return point;
 }
 
-/// Averages neighbouring points and their bounds, at the last step of each group, so that the final step is kept.
+/// Averages groups of neighbouring points and their bounds. A group is placed at its last step, so that the final step
+/// stays.
 std::vector<Band::Point> thinned(const std::vector<Band::Point>& points) {
   const size_t together = (points.size() + kMostPoints - 1) / kMostPoints;
   if (together <= 1) return points;
@@ -52,7 +53,7 @@ std::vector<Band::Point> thinned(const std::vector<Band::Point>& points) {
   return result;
 }
 
-/// Range of the costs, relative to the highest.
+/// The range of the costs relative to the highest cost.
 double relative_range(const CostChart& chart) {
   double low = chart.points.front().cost;
   double high = low;
@@ -115,7 +116,7 @@ std::vector<CostChart> cost_charts(const Study& study) {
     }
     if (!chart.points.empty() && relative_range(chart) > kRounding) charts.push_back(std::move(chart));
   }
-  // Variants of matched size differ slightly, by a step of d_ff. Chart such costs only if there are no others.
+  // Variants of matched size differ only slightly, by rounding of d_ff. Chart such costs only if there are no others.
   const auto wide = [](const CostChart& chart) { return relative_range(chart) >= kSameCost; };
   if (std::any_of(charts.begin(), charts.end(), wide)) {
     std::erase_if(charts, [&wide](const CostChart& chart) { return !wide(chart); });
@@ -130,7 +131,7 @@ std::vector<std::string> labels_of(const Study& study) {
   const auto add = [&labels](const std::string& label) {
     if (std::find(labels.begin(), labels.end(), label) == labels.end()) labels.push_back(label);
   };
-  // Groups first: they are few, so their curves are solid lines.
+  // Groups come first: they are few, so that their curves are solid lines.
   if (study.scaling) {
     for (const ScalingGroup& group : study.scaling->groups) add(group.name);
   }

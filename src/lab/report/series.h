@@ -7,9 +7,9 @@
 
 namespace lamina::lab::report {
 
-// Data series of the charts, shared by the SVG images and web/charts.
+// The data series of the charts, for both the SVG images and web/charts.
 
-/// A variant's mean over seeds ± one standard deviation, at the steps (`x`) where a run has a value.
+/// The mean over a variant's seeds ± one standard deviation, at the steps (`x`) for which a run has a value.
 struct Band {
   std::string label;
   struct Point {
@@ -24,25 +24,27 @@ struct Band {
   std::vector<Point> points;
 };
 enum class Losses { validation, training };
-/// Skips variants without data.
+/// The bands of all variants that have data.
 std::vector<Band> bands_of(const Study& study, Losses losses);
 
+/// A variant in a chart of quality against cost.
 struct CostPoint {
   std::string label;
   double cost = 0;
   double quality = 0;
   Number spread;
 };
+/// A chart of quality against one cost.
 struct CostChart {
   std::string key;
   std::string title;
   std::vector<CostPoint> points;
 };
-/// One chart per cost that differs by 2 % or more between variants; if there is none, per cost that differs at all. The
-/// first chart separates the most variants.
+/// One chart for each cost that differs by 2 % or more between variants. If there is none, one for each cost that
+/// differs at all. The first chart separates the most variants.
 std::vector<CostChart> cost_charts(const Study& study);
 
-/// All labels in the study's charts, in a fixed order, so that a label has the same colour in the whole report.
+/// All labels in the study's charts, in a fixed order, so that each label has the same colour in the whole report.
 std::vector<std::string> labels_of(const Study& study);
 
 }  // namespace lamina::lab::report

@@ -48,7 +48,8 @@ std::vector<train::RunLog> study_logs(const fs::path& results) {
   return logs;
 }
 
-/// Names a run given by its own folder, STUDY/runs/HASH, "variant, seed 2". Keeps the hash if no study lists it.
+/// Renames the log of a run given by its own folder, STUDY/runs/HASH, to "variant, seed 2". Keeps the hash if no study
+/// lists the run.
 void name_after_variant(train::RunLog& log, const fs::path& folder) {
   const fs::path results = folder.parent_path().parent_path() / "results.json";
   if (folder.parent_path().filename() != "runs" || !file_exists(results)) return;

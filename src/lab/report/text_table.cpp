@@ -10,7 +10,8 @@ namespace lamina::lab {
 namespace report {
 namespace {
 
-/// Pads columns to their widest cell. The first column is left-aligned, the others right-aligned.
+/// Formats a table. Columns are as wide as their widest cell. The first column is left-aligned, the others are
+/// right-aligned.
 std::string aligned(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths(rows[0].size(), 0);
   for (const auto& row : rows) {
@@ -33,7 +34,7 @@ std::string text_cell(const Measure& measure, Style style) {
   return written(*measure.mean, style) + (measure.spread ? " " + written_spread(*measure.spread, style) : "");
 }
 
-/// Difference with the half-width of its 95 % confidence interval, p and mark; for the judged measure only.
+/// The difference with half the width of its 95 % confidence interval, p and mark. Only for the judged measure.
 std::vector<std::string> text_comparison(const Measure& measure, Style style) {
   const std::string half = measure.ci95_half_width ? " " + written_spread(*measure.ci95_half_width, style) : "";
   return {measure.difference ? written_difference(*measure.difference, style) + half : "-",
@@ -82,7 +83,7 @@ std::string head_line(const std::string& title, const Stretch& stretch) {
   return text + "\n";
 }
 
-/// Mean over depths; empty if any is missing.
+/// The mean over all depths. Empty if a depth is missing.
 Number mean_of_depths(const PasskeyRow& row) {
   if (row.accuracy.empty()) return {};
   double sum = 0;
@@ -93,7 +94,7 @@ Number mean_of_depths(const PasskeyRow& row) {
   return sum / static_cast<double>(row.accuracy.size());
 }
 
-/// Rows of a variant are adjacent, one per length.
+/// A table of passkey accuracy. The rows of a variant are adjacent, one per length.
 std::string passkey_text(const Study& study) {
   const std::vector<PasskeyRow>& rows = study.stretch->passkey;
   std::string means = "\n" + head_line("passkeys found, percent", *study.stretch);

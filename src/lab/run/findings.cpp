@@ -31,7 +31,8 @@ const VariantResult* find_variant(const Results& results, const std::string& nam
   return nullptr;
 }
 
-/// The grounds of a verdict: the p that decided, the number of seeds, and for "cannot tell" what would be needed.
+/// The basis of a verdict: the p value that decided and the number of seeds; for "cannot tell", the number of seeds
+/// needed.
 std::string grounds(const Results& results, const MetricSummary& summary, size_t pairs, bool corrected) {
   const bool equivalent = summary.mark == "no difference" && summary.p_equivalence && *summary.difference != 0;
   std::string text;
@@ -45,8 +46,8 @@ std::string grounds(const Results& results, const MetricSummary& summary, size_t
   return text;
 }
 
-/// "RoPE: best validation loss 0.0310 (2.1 %) lower than that of Learned (base), 95 % confidence interval −0.0412 to
-/// −0.0208: better (p = 0.004, 3 seeds)."
+/// A sentence such as "RoPE: best validation loss 0.0310 (2.1 %) lower than that of Learned (base), 95 % confidence
+/// interval −0.0412 to −0.0208: better (p = 0.004, 3 seeds)."
 std::string sentence(const Results& results, const VariantResult& variant, const VariantResult& other,
                      const MetricSummary& summary, bool corrected) {
   const MetricInfo& metric = main_metric(results);
@@ -72,7 +73,7 @@ std::string sentence(const Results& results, const VariantResult& variant, const
   return text + ": " + summary.mark + " (" + grounds(results, summary, pairs, corrected) + ").";
 }
 
-/// Adds a sentence per variant, comparing it with its reference.
+/// Adds a sentence for each variant that compares it with its reference.
 void add_comparisons(const Results& results, std::vector<Finding>& findings) {
   const char* metric = main_metric(results).name;
   size_t compared = 0;
@@ -89,7 +90,7 @@ void add_comparisons(const Results& results, std::vector<Finding>& findings) {
   }
 }
 
-/// Names tuned values at the border of their list, beyond which a better one may lie.
+/// Adds a note about tuned values at the end of their list: a better value may lie beyond.
 void add_tuning(const Results& results, std::vector<Finding>& findings) {
   for (const VariantResult& variant : results.variants) {
     if (!variant.chosen_trial || results.study.tuning.learning_rates.size() < 2) continue;
@@ -106,7 +107,8 @@ void add_tuning(const Results& results, std::vector<Finding>& findings) {
   }
 }
 
-/// Names variants whose loss rises again: their best and final losses differ by more than the margin. Tables show both.
+/// Adds a note about variants whose loss rises again: best and final losses differ by more than the margin. Tables show
+/// both.
 void add_overfitting(const Results& results, std::vector<Finding>& findings) {
   for (const VariantResult& variant : results.variants) {
     const auto best = variant.summary.find("best_loss");
@@ -135,7 +137,8 @@ void add_divergences(const Results& results, std::vector<Finding>& findings) {
   }
 }
 
-/// Concurrent runs share the device, so their speeds depend on each other. Generation is measured alone.
+/// Adds a note that concurrent runs share the device, so that their speeds depend on each other. Generation is measured
+/// alone.
 void add_concurrency(const Results& results, std::vector<Finding>& findings) {
   if (results.machine.jobs < 2) return;
   findings.push_back(
@@ -146,13 +149,13 @@ void add_concurrency(const Results& results, std::vector<Finding>& findings) {
        "", ""});
 }
 
-/// Whether two sizes count as the same setting: they differ by at most a factor of two.
+/// Whether two sizes count as the same setting: they differ at most by a factor of two.
 bool same_setting(double claimed, double ours) {
   constexpr double kFactor = 2;
   return ours > 0 && claimed > 0 && ours <= kFactor * claimed && claimed <= kFactor * ours;
 }
 
-/// How the claim's setting differs from the study's; empty if it is the same.
+/// How the claim's setting differs from the study's. Empty if they are the same.
 std::string other_setting(const Results& results, const Claim& claim, const VariantResult& variant) {
   const Setting& setting = claim.setting;
   if (setting == Setting{}) return "the claim has no setting";
@@ -170,8 +173,8 @@ std::string other_setting(const Results& results, const Claim& claim, const Vari
   return text;
 }
 
-/// Verdict: "holds" if the whole 95 % confidence interval of the relative gain lies in the claimed range, "does not" if
-/// all of it lies outside. If the settings differ, the verdict gets the prefix kAtOurSize.
+/// The verdict on a claim: "holds" if the whole 95 % confidence interval of the relative gain is within the claimed
+/// range, "does not" if all of it is outside. If the settings differ, the verdict has the prefix kAtOurSize.
 Finding judge(const Results& results, const Claim& claim) {
   Finding finding{"claim", "", "cannot tell", claim.text};
   const VariantResult* variant = find_variant(results, claim.variant);

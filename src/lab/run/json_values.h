@@ -12,7 +12,7 @@ namespace lamina::lab {
 
 using Json = nlohmann::ordered_json;
 
-/// null if the value is missing or not finite, which JSON cannot represent.
+/// Returns null if the value is missing or not finite, because JSON cannot represent that.
 inline Json or_null(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? Json(*value) : Json();
 }

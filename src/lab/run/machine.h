@@ -5,7 +5,7 @@
 
 namespace lamina::lab {
 
-/// Machine properties that measured speeds depend on.
+/// The properties of a machine that affect measured speeds.
 struct Machine {
   std::string cpu;
   int cores = 0;    ///< usable cores

@@ -21,8 +21,8 @@ Value seconds_to_target(const RunResult& run, const MetricContext& context) {
 }
 
 enum class Which { best, last };
-/// Validation loss when `spent` reaches the budget, interpolated between the evaluations around it; or the lowest loss
-/// until then. Empty if the budget ends before the first evaluation.
+/// The validation loss when `spent` reaches the budget, interpolated between the two nearest evaluations; or the lowest
+/// loss up to then. Empty if the budget ends before the first evaluation.
 Value loss_within(const RunResult& run, const std::vector<double>& spent, Value budget, Which which) {
   if (!budget || run.diverged || spent.size() != run.evaluation_loss.size()) return {};
   Value best;

@@ -7,14 +7,14 @@
 
 namespace lamina::lab {
 
-/// Values that all metrics of a study share.
+/// Values that the metrics of a study need.
 struct MetricContext {
-  std::optional<double> target;   ///< loss of "to target"
-  std::optional<double> seconds;  ///< equal budget of training time: the shortest run's
-  std::optional<double> tokens;   ///< equal budget of tokens: the shortest run's; empty if all runs have the same
+  std::optional<double> target;   ///< the loss to reach, for "to target" metrics
+  std::optional<double> seconds;  ///< equal budget of training time: that of the shortest run
+  std::optional<double> tokens;   ///< equal budget of tokens: that of the shortest run; empty if all runs have the same
 };
 
-/// A metric of a run, for summaries, claims and tables.
+/// A metric of a run, as used in summaries, claims and tables.
 struct MetricInfo {
   const char* name;   ///< key in the results
   const char* words;  ///< name in sentences

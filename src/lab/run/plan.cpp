@@ -143,7 +143,7 @@ void check_variants(const Study& study, const StudyData& data, std::vector<arch:
   if (problems.size() > before) return;  // every variant would fail for the same reason
   std::map<std::string, double> sizes{{variants[0].name, scaling_size(study, planner->build(variants[0]))}};
   for (size_t i = 1; i < variants.size(); ++i) {
-    // A rung includes the changes, and so the mistakes, of all rungs before it.
+    // A rung includes the changes of all earlier rungs, and so their mistakes.
     collect_problems(str("variants[", i - 1, "] (", variants[i].name, ")"),
                      study.mode == Mode::ladder ? Repeats::drop : Repeats::keep, problems,
                      [&] { sizes[variants[i].name] = scaling_size(study, planner->build(variants[i])); });

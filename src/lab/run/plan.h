@@ -5,20 +5,21 @@
 
 namespace lamina::lab {
 
+/// How runs share the cores of the machine.
 struct Parallelism {
   int jobs = 1;     ///< concurrent runs
   int threads = 1;  ///< per run
 };
-/// Jobs and threads of the study, or by default one core per run (on a GPU one run at a time).
+/// The study's jobs and threads; by default one core per run, or on a GPU one run at a time.
 Parallelism parallelism_of(const Study& study, int cores);
 
-/// Turns variants into run plans.
+/// Converts variants to run plans.
 class Planner {
  public:
   /// `runs` is the parent folder of all run folders.
   Planner(const Study& study, const StudyData& data, int threads, const std::string& runs);
 
-  /// Resolves, matches and counts the variant. Throws Error if it cannot be built.
+  /// Resolves, matches and counts a variant. Throws an Error if the model cannot be built.
   VariantResult build(const Variant& variant) const;
   /// Plans a run of a built variant. `changes` apply to the recipe after the variant's own changes.
   RunPlan plan(const VariantResult& variant, int64_t seed, const std::vector<std::string>& changes = {}) const;
@@ -36,14 +37,14 @@ class Planner {
   int64_t length_ = 0;          ///< sequence length of the base
 };
 
-/// Size of a variant in a scaling fit.
+/// The size of a variant for a scaling fit.
 double scaling_size(const Study& study, const VariantResult& variant);
 
-/// Builds the base and every variant for this data and adds failures to `problems`. A search may contain combinations
-/// that fail, so there each choice only has to parse.
+/// Builds the base and every variant for this data. Adds failures to `problems`. In a search some combinations may
+/// fail, so there each choice only has to be parsed.
 void check_variants(const Study& study, const StudyData& data, std::vector<arch::Problem>& problems);
 
-/// Plans with distinct hashes, in order, and for each given plan its index among them.
+/// Plans with distinct hashes in order, and for each original plan its index among them.
 struct Distinct {
   std::vector<RunPlan> plans;
   std::vector<size_t> index;

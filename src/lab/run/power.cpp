@@ -10,7 +10,7 @@ namespace lamina::lab {
 
 std::string power_sentence(const Study& study) {
   if (study.mode == Mode::search || study.mode == Mode::stretch || study.metric != Metric::loss) return "";
-  const auto percent = [](double share) { return printed("%.2g %%", 100 * share); };
+  const auto percent = [](double share) { return printed(share < 0.1 ? "%.2g %%" : "%.0f %%", 100 * share); };
   const size_t comparisons = std::max<size_t>(variants_of(study).size(), 2) - 1;
   const double level = kLevel / static_cast<double>(comparisons);
   const std::optional<size_t> needed = pairs_needed(study.margin / study.spread, kPower, level);

@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kCurvePoints = 400;
 
-/// Steps, losses, and if known seconds and tokens. At most kCurvePoints points; longer curves are averaged over
-/// neighbours.
+/// Steps, losses and, if known, seconds and tokens. At most kCurvePoints points; longer curves are averaged over
+/// neighbouring points.
 Json curve_json(const RunResult& run) {
   const std::vector<double>& steps = run.curve_step;
   const bool timed = run.curve_seconds.size() == steps.size();

@@ -83,7 +83,7 @@ RunResult collect(const RunPlan& plan, const train::Trainer& trainer) {
   return result;
 }
 
-/// Returns nothing if the run was stopped.
+/// Trains a run. Returns nothing if it was stopped.
 std::optional<RunResult> train_run(const RunPlan& plan, const RunHooks& hooks) {
   const Device device = Device::named(plan.place.device, plan.place.threads, /*deterministic=*/true);
   prepare_folder(plan, device);
@@ -148,7 +148,8 @@ void measure_run_decode(const RunPlan& plan, RunResult& result, const Device& de
   const train::Recipe& recipe = plan.recipe;
   const DType dtype = recipe.dtype == train::Precision::bf16 ? DType::bf16 : DType::f32;
   nn::Model model(recipe.architecture, device, {.dtype = dtype, .seed = static_cast<uint64_t>(recipe.seed)});
-  const int64_t tokens = std::max<int64_t>(std::min(recipe.length, kDecodeTokens) - 1, 1);  // after one token
+  // Decoding begins after one token.
+  const int64_t tokens = std::max<int64_t>(std::min(recipe.length, kDecodeTokens) - 1, 1);
   result.decode_tokens_per_second =
       infer::measure_decode(model, {.tokens = tokens, .rounds = kDecodeRounds}).tokens_per_second;
   write_text(inside(plan, kResult), write_run_result(result));

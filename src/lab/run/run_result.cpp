@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kResultVersion = 1;
 
-/// All stored fields, shared by writing and reading.
+/// All stored fields. Writing and reading share this list.
 template <class Result, class F>
 void visit(Result& result, const F& field) {
   field("seed", result.seed);
@@ -38,7 +38,7 @@ void visit(Result& result, const F& field) {
   field("evaluation_seconds", result.evaluation_seconds);
 }
 
-/// Fields that results of older versions lack.
+/// Fields that results of older versions do not have.
 template <class Result, class F>
 void visit_newer(Result& result, const F& field) {
   field("tokens_per_step", result.tokens_per_step);
@@ -135,7 +135,7 @@ void read_log_into(RunResult& result, const std::string& log_file) {
   const Stability stability = stability_of(result.curve_loss, norms);
   result.spikes = stability.spikes;
   result.gradient_outliers = stability.gradient_outliers;
-  // Logged rates are smoothed. Their median is robust to short disturbances of the machine.
+  // The logged rates are smoothed. Their median is robust to short disturbances of the machine.
   if (!rates.empty()) result.tokens_per_second = median_of(std::move(rates));
 }
 

@@ -74,10 +74,10 @@ class StudyRun {
     return data;
   }
 
-  /// Whether the study has runs; mode stretch may also measure an existing model.
+  /// Whether the study has training runs. Mode stretch may measure an existing model instead.
   static bool trains(const Study& study) { return study.mode != Mode::stretch || study.stretch->model.empty(); }
 
-  /// Makes the description reproducible on the same machine: absolute paths, and explicit jobs and threads.
+  /// Makes the description reproducible on the same machine, with absolute paths and explicit jobs and threads.
   static void make_reproducible(Study& study, const Parallelism& parallelism) {
     study.jobs = parallelism.jobs;
     study.threads = parallelism.threads;
@@ -89,15 +89,15 @@ class StudyRun {
     }
   }
 
-  /// Checks what needs the data's vocabulary and could not be checked when the study was read. Runs before any training
-  /// and before existing results change.
+  /// Checks that need the data's vocabulary, and so could not be made when the study was read. Runs before any
+  /// training, and before existing results change.
   void check_runs() const {
     std::vector<arch::Problem> problems;
     check_variants(results_.study, data_, problems);
     if (!problems.empty()) throw arch::SpecError(results_.study.name, std::move(problems));
   }
 
-  /// Cached runs need no memory and are not checked.
+  /// Checks memory before any training. Cached runs need no memory and are skipped.
   void check_memory() const {
     const Study& study = results_.study;
     if (study.mode == Mode::search || !trains(study)) return;
@@ -119,7 +119,7 @@ class StudyRun {
     return trained;
   }
 
-  /// Saves at most once every 5 seconds, because a study may have many short runs.
+  /// Saves the results, at most once every 5 seconds, because a study may have many short runs.
   void save() {
     const auto now = Clock::now();
     if (saved_ && now - *saved_ < std::chrono::seconds(5)) return;
@@ -156,8 +156,8 @@ class StudyRun {
     for (const RunPlan& plan : distinct(sweep_plans(places)).plans) runner_->expect(1, plan.work);
   }
 
-  /// Short runs at all learning rates, in ascending order. The highest stable rate is the last one before the first
-  /// unstable one.
+  /// Learning-rate sweep: short runs at all learning rates, in ascending order. The highest stable rate is the last one
+  /// before the first unstable one.
   bool sweep() {
     if (results_.study.learning_rates.empty()) return true;
     std::vector<std::pair<size_t, double>> places;
@@ -174,12 +174,12 @@ class StudyRun {
     return true;
   }
 
-  /// Measures generation speed while no run is active. Keeps earlier measurements.
+  /// Measures generation speed when no run is active. Keeps earlier measurements.
   void measure_generation() {
     if (!results_.study.decode) return;
     if (options_.watcher.on_stage) options_.watcher.on_stage("measuring generation speed");
     const Device device = Device::named(results_.study.device, results_.machine.cores);
-    std::map<std::string, double> measured;  // by run hash: variants can share a run
+    std::map<std::string, double> measured;  // by run hash, because variants can share a run
     for (VariantResult& variant : results_.variants) {
       for (RunResult& run : variant.runs) {
         if (run.decode_tokens_per_second || run.diverged) continue;
@@ -206,7 +206,7 @@ class StudyRun {
   StudyData data_;
   Results results_;
   std::unique_ptr<Planner> planner_;
-  std::unique_ptr<Stretch> stretch_;  ///< mode stretch only
+  std::unique_ptr<Stretch> stretch_;  ///< only in mode stretch
   std::unique_ptr<Runner> runner_;
   std::optional<Clock::time_point> saved_;
 };
@@ -215,7 +215,7 @@ class StudyRun {
 
 Results run_study(const Study& study, const StudyOptions& options) {
   LAMINA_CHECK(study.mode != Mode::stretch || study.stretch, study.name, ": mode stretch needs Study::stretch; set it");
-  Device::named(study.device, 1);  // throws if the device is missing, before anything is created
+  Device::named(study.device, 1);  // throws an Error if the device is missing, before anything is created
   return StudyRun(study, options).run();
 }
 

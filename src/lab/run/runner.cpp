@@ -49,7 +49,7 @@ void Runner::update(size_t index, const RunPlan& plan, const train::UpdateReport
   const auto now = Clock::now();
   if (!watcher_.on_progress || now - shown_ < kBetweenReports) return;
   shown_ = now;
-  // An exception of the callback must not become the run's result.
+  // An exception of the callback must not become the result of the run.
   try {
     watcher_.on_progress(progress());
   } catch (...) {
@@ -107,7 +107,7 @@ bool Runner::run(const std::vector<RunPlan>& plans, const std::function<void(siz
   next_ = 0;
   const size_t before = done_;
   const auto jobs = static_cast<size_t>(std::max(1, options_.jobs));
-  // The calling thread works too, so a study with one job starts no other thread.
+  // The calling thread works, too, so a study with one job starts no other thread.
   std::vector<std::thread> others;
   for (size_t i = 1; i < std::min(jobs, plans.size()); ++i) others.emplace_back([&] { work(plans, ended); });
   work(plans, ended);

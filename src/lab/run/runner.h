@@ -10,11 +10,11 @@
 
 namespace lamina::lab {
 
-/// A run or a measurement in progress.
+/// A run or measurement in progress.
 struct ActiveRun {
   std::string title;
   int64_t step = 0;
-  int64_t steps = 0;  ///< 0: a measurement
+  int64_t steps = 0;  ///< 0 for a measurement
   double loss = 0;
 };
 
@@ -33,18 +33,20 @@ struct RunReport {
   StudyProgress progress;
 };
 
-/// Callbacks of a study; each may be empty. They are called from several threads, one at a time except `stop`.
+/// Callbacks of a study; each may be empty. Several threads call them, but only one at a time, except for `stop`.
 struct StudyWatcher {
   std::function<void(const StudyProgress&)> on_progress;
   std::function<void(const RunReport&)> on_run;
-  /// Announces other work: data preparation, a finished measurement.
+  /// Announces work other than runs: data preparation, a finished measurement.
   std::function<void(const std::string&)> on_stage;
-  /// Polled after every update, concurrently by several runs. True makes every run save a checkpoint and stop.
+  /// Polled after every update, possibly by several runs at once. Returning true makes every run save a checkpoint and
+  /// stop.
   std::function<bool()> stop;
 };
 
-/// Executes runs, several at a time. Each has its own thread and device, so its bits do not depend on concurrent runs
-/// and its errors affect only itself. A killed process loses at most each run's updates since its last checkpoint.
+/// Executes runs, several at a time. Each has its own thread and device. So concurrent runs do not change its results,
+/// and its errors affect only itself. If the process is killed, each run loses at most the updates since its last
+/// checkpoint.
 class Runner {
  public:
   struct Options {
@@ -53,10 +55,10 @@ class Runner {
   };
   Runner(const Options& options, const StudyWatcher& watcher);
 
-  /// Announces future runs, for the estimate of the time left.
+  /// Announces future runs, for the estimate of the remaining time.
   void expect(size_t runs, double work);
-  /// Executes these runs in order and calls `ended` with each outcome, one at a time. Their hashes must differ. Returns
-  /// false if it was stopped early.
+  /// Executes these runs in order. Calls `ended` with each outcome, one at a time. The runs' hashes must differ.
+  /// Returns false if stopped early.
   bool run(const std::vector<RunPlan>& plans, const std::function<void(size_t, const RunOutcome&)>& ended);
 
   /// Sum of the runs' wall times in this process.
@@ -77,12 +79,12 @@ class Runner {
   size_t next_ = 0;
   size_t done_ = 0;
   size_t expected_ = 0;
-  double work_left_ = 0;     ///< FLOPs of waiting and active runs; active runs count in full
-  double work_trained_ = 0;  ///< FLOPs trained in this process by runs that ended
+  double work_left_ = 0;     ///< FLOPs of waiting and active runs; active runs count completely
+  double work_trained_ = 0;  ///< FLOPs trained by this process in runs that have ended
   double seconds_of_runs_ = 0;
   std::map<size_t, ActiveRun> active_;
-  std::map<size_t, double> active_work_;  ///< FLOPs completed so far, by run
-  std::map<size_t, double> active_from_;  ///< FLOPs completed before this process, by run
+  std::map<size_t, double> active_work_;  ///< per run: FLOPs completed so far
+  std::map<size_t, double> active_from_;  ///< per run: FLOPs completed before this process
   std::exception_ptr failure_;
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point shown_;

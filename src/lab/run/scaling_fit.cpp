@@ -12,26 +12,26 @@ namespace lamina::lab {
 namespace {
 
 constexpr int kCurveSteps = 60;
-constexpr double kHuber = 1.345;       // 95 % efficiency for normal noise
-constexpr double kWidestInterval = 3;  // an interval from α/3 to 3α says nothing
+constexpr double kHuber = 1.345;       // 95 % efficiency for normally distributed noise
+constexpr double kWidestInterval = 3;  // an interval from α/3 to 3α is uninformative
 
 struct Law {
   double irreducible = 0;
-  double coefficient = 0;  // of (size / middle)^−α
+  double coefficient = 0;  // coefficient of (size / middle)^−α
   double exponent = 0;
-  double badness = 0;  // sum of Huber losses
+  double badness = 0;  // sum of the Huber losses
 };
 
-/// The points in the form that the search needs. Sizes are divided by their geometric mean, which keeps E and A of
-/// comparable magnitude.
+/// The points in the form that the search needs. Sizes are divided by their geometric mean, so that E and A have
+/// similar magnitudes.
 struct Sample {
   std::vector<double> log_size;  // ln(size / middle)
   std::vector<double> loss;
-  std::vector<double> weight;  // how often a bootstrap sample holds the point
-  double noise = 0;            // scale of Huber's loss; 0: least squares
+  std::vector<double> weight;  // number of times that a bootstrap sample contains the point
+  double noise = 0;            // scale of the Huber loss; 0: least squares
 };
 
-/// Best E ≥ 0 and A ≥ 0 for given weights. `u` is size^−α.
+/// Finds the best E ≥ 0 and A ≥ 0 for given weights. `u` is size^−α.
 void solve(const std::vector<double>& u, const std::vector<double>& y, const std::vector<double>& w, Law& law) {
   double sw = 0, su = 0, sy = 0, suu = 0, suy = 0;
   for (size_t i = 0; i < u.size(); ++i) {
@@ -48,7 +48,7 @@ void solve(const std::vector<double>& u, const std::vector<double>& y, const std
   if (law.irreducible < 0) law = {0, suy / suu, law.exponent, 0};
 }
 
-/// Law with this exponent, by iteratively reweighted least squares.
+/// The best law with this exponent, by iteratively reweighted least squares.
 Law law_with(const Sample& sample, double exponent) {
   std::vector<double> u(sample.log_size.size());
   for (size_t i = 0; i < u.size(); ++i) u[i] = std::exp(-exponent * sample.log_size[i]);
@@ -73,7 +73,7 @@ Law law_with(const Sample& sample, double exponent) {
   return law;
 }
 
-/// Searches α on a logarithmic grid, then by golden section between the neighbours of the best.
+/// Searches α on a logarithmic grid, then by golden-section search between the neighbours of the best value.
 Law best_law(const Sample& sample, int grid) {
   const double low = std::log(kLowestExponent);
   const double step = (std::log(kHighestExponent) - low) / grid;
@@ -111,8 +111,8 @@ Law best_law(const Sample& sample, int grid) {
   return at_c.badness <= at_d.badness ? at_c : at_d;
 }
 
-/// Robust scale of the differences between seeds of one size: 1.4826 · median of |loss − median of its size|, enlarged
-/// for the degree of freedom that each median takes.
+/// Robust scale of the differences between seeds of the same size: 1.4826 · median of |loss − median of its size|,
+/// corrected for the degree of freedom that each median uses.
 double noise_of(std::span<const ScalingPoint> points) {
   std::vector<double> deviations;
   size_t sizes = 0;
@@ -136,7 +136,8 @@ double noise_of(std::span<const ScalingPoint> points) {
 
 bool at_a_limit(double exponent) { return exponent < 1.02 * kLowestExponent || exponent > 0.98 * kHighestExponent; }
 
-/// Draws as many seeds as there are, with replacement, and weighs their points. Returns false if a size has no point.
+/// Draws seeds with replacement, as many as there are, and sets the points' weights. Returns false if a size has no
+/// point.
 bool draw_seeds(Sample& sample, std::span<const ScalingPoint> points, const std::vector<int64_t>& seeds,
                 std::mt19937_64& random) {
   std::vector<double> times(seeds.size(), 0);
@@ -156,7 +157,7 @@ double value_at(const Law& law, double log_size) {
   return law.irreducible + law.coefficient * std::exp(-law.exponent * log_size);
 }
 
-/// Adds the intervals of the exponent and of the curve.
+/// Adds the confidence intervals of the exponent and of the curve.
 void add_intervals(ScalingFit& fit, Sample sample, std::span<const ScalingPoint> points, const Law& law, double middle,
                    size_t bootstraps) {
   const std::set<int64_t> distinct = [&] {
@@ -166,7 +167,7 @@ void add_intervals(ScalingFit& fit, Sample sample, std::span<const ScalingPoint>
   }();
   const std::vector<int64_t> seeds(distinct.begin(), distinct.end());
   if (seeds.size() < 2) return;
-  std::mt19937_64 random(1);  // a fixed seed: the same results file always gives the same interval
+  std::mt19937_64 random(1);  // fixed seed, so that the same results file always gives the same interval
   std::vector<double> exponents;
   std::vector<std::vector<double>> curves(fit.curve_size.size());
   size_t limits = 0;

@@ -11,7 +11,7 @@
 namespace lamina::lab {
 namespace {
 
-/// A candidate with its loss in the current round.
+/// A candidate, with its loss in the current round.
 struct Candidate {
   VariantResult built;
   double loss = 0;
@@ -30,7 +30,8 @@ Variant combined(const std::vector<Axis>& space, const std::vector<size_t>& choi
   return variant;
 }
 
-/// Decodes combination number `index` in mixed radix. Each axis has one digit; one value means "as in the base".
+/// Decodes combination number `index`, in mixed radix. Each axis has one digit; one of its values means "as in the
+/// base".
 std::vector<size_t> digits(const std::vector<Axis>& space, uint64_t index) {
   std::vector<size_t> choice;
   for (const Axis& axis : space) {
@@ -45,7 +46,7 @@ int64_t steps_of_rung(const Study& study, int64_t rung) {
   return std::max<int64_t>(1, std::llround(static_cast<double>(study.recipe.steps) * share));
 }
 
-/// Shorter runs evaluate once, at the end, and have a proportionally shorter warm-up.
+/// Recipe changes for a shorter run: it evaluates once, at the end, and has a proportionally shorter warm-up.
 std::vector<std::string> rung_changes(const Study& study, int64_t rung) {
   const int64_t steps = steps_of_rung(study, rung);
   const int64_t warmup = std::visit([](const auto& schedule) { return schedule.warmup; }, study.recipe.schedule);
@@ -57,7 +58,7 @@ size_t kept_of(size_t candidates, double share) {
   return std::max<size_t>(1, static_cast<size_t>(std::ceil(static_cast<double>(candidates) * share - 1e-9)));
 }
 
-/// Trains all candidates for one round and fills in their losses. Returns false if it was stopped.
+/// Trains all candidates for one round and sets their losses. Returns false if stopped.
 bool run_rung(const Planner& planner, Runner& runner, const Study& study, int64_t rung,
               std::vector<Candidate>& candidates) {
   std::vector<RunPlan> plans;
@@ -76,7 +77,7 @@ bool run_rung(const Planner& planner, Runner& runner, const Study& study, int64_
   return true;
 }
 
-/// Sorts by loss and moves the candidates that are not kept to `dropped`.
+/// Sorts candidates by loss and moves those that are not kept to `dropped`.
 void drop(const Study& study, int64_t rung, std::vector<Candidate>& candidates, std::vector<VariantResult>& dropped) {
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.loss < b.loss; });
@@ -95,7 +96,7 @@ void drop(const Study& study, int64_t rung, std::vector<Candidate>& candidates, 
   candidates.resize(kept);
 }
 
-/// Announces all rounds to the runner, for its estimate of the time left.
+/// Announces all rounds to the runner, for its estimate of the remaining time.
 void announce(const Planner& planner, Runner& runner, const Study& study, const std::vector<Candidate>& candidates) {
   size_t left = candidates.size();
   for (int64_t rung = 0; rung + 1 < study.search.rungs; ++rung) {
@@ -187,7 +188,7 @@ bool run_search(const Planner& planner, Runner& runner, Results& results, const 
   for (const Variant& variant : search_candidates(study.search)) {
     try {
       candidates.push_back({planner.build(variant)});
-    } catch (const Error& error) {  // incompatible choices
+    } catch (const Error& error) {  // choices that do not fit together
       VariantResult failed;
       failed.variant = variant;
       failed.cannot = error.what();

@@ -8,12 +8,12 @@
 
 namespace lamina::lab {
 
-/// Executes these plans, equal ones once. Returns their outcomes, or nothing if it was stopped.
+/// Executes these plans, equal ones only once. Returns their outcomes, or nothing if stopped.
 std::optional<std::vector<RunOutcome>> run_all(Runner& runner, const std::vector<RunPlan>& plans);
 
 /// Runs these variants with every seed of the study, one seed after the other, and stores the results in the variants.
-/// Calls `saved` after each run. If none of a variant's runs could start, its `cannot` says why. Returns false if it
-/// was stopped.
+/// Calls `saved` after each run. If none of a variant's runs can start, its `cannot` gives the reason. Returns false if
+/// stopped.
 bool run_seeds(const Planner& planner, Runner& runner, Results& results, const std::vector<size_t>& variants,
                const std::function<void()>& saved);
 
@@ -21,13 +21,13 @@ bool run_seeds(const Planner& planner, Runner& runner, Results& results, const s
 std::vector<Variant> search_candidates(const Search& search);
 
 /// Successive halving. Each round trains every candidate from scratch with one seed, for more steps than the previous
-/// round, and keeps the best share. The last round uses the recipe's steps and all seeds and includes the base. A
-/// dropped variant's `cannot` says when and why. Returns false if it was stopped.
+/// round, and keeps the best share. The last round has the recipe's steps and all seeds, and includes the base. The
+/// `cannot` of a dropped variant tells when and why it was dropped. Returns false if stopped.
 bool run_search(const Planner& planner, Runner& runner, Results& results, const std::function<void()>& saved);
 
-/// Highest learning rate of an ascending sweep up to which all rates are stable. A run is stable if it stayed finite,
-/// the mean loss of its last tenth of updates is below that of its first tenth, and that last mean is at most 10 %
-/// above the lowest at smaller rates.
+/// The highest learning rate of an ascending sweep up to which all rates are stable. A run is stable if it stays
+/// finite, the mean loss of its last tenth of updates is below that of its first tenth, and that last mean is at most
+/// 10 % above the lowest one at smaller rates.
 std::optional<double> highest_stable(const std::vector<std::pair<double, RunOutcome>>& rates);
 
 }  // namespace lamina::lab

@@ -13,7 +13,7 @@ constexpr double kDeviations = 6;
 constexpr double kLossFactor = 1.02;
 constexpr double kNormFactor = 3;
 
-/// Whether each value is an outlier relative to the values before it.
+/// For each value: whether it is an outlier relative to the values before it.
 std::vector<bool> outstanding(std::span<const double> values, double factor) {
   std::vector<bool> result(values.size(), false);
   for (size_t i = kStabilityWarm; i < values.size(); ++i) {

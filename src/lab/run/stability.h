@@ -5,9 +5,9 @@
 
 namespace lamina::lab {
 
-/// Stability of a run from the losses and gradient norms of its logged updates. Each value is compared with the
+/// The stability of a run, from the losses and gradient norms of its logged updates. Each value is compared with the
 /// kStabilityWindow values before it. Their median m and deviation s = 1.4826 · median |x − m| (an estimate of the
-/// standard deviation) are robust to outliers:
+/// standard deviation) are robust to outliers.
 ///   loss spike        loss > m + 6 s and loss > 1.02 m; adjacent spikes count once
 ///   gradient outlier  norm > m + 6 s and norm > 3 m
 /// The first kStabilityWarm values are not judged.

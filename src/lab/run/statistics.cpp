@@ -50,7 +50,7 @@ double incomplete_beta(double a, double b, double x) {
   if (x == 0 || x == 1) return x;
   const double front =
       std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) + a * std::log(x) + b * std::log1p(-x));
-  // The fraction converges fast for x below this bound; above it, use I_x(a, b) = 1 − I_{1−x}(b, a).
+  // The fraction converges fast for x below this bound. Above it, use I_x(a, b) = 1 − I_{1−x}(b, a).
   if (x < (a + 1) / (a + b + 2)) return front * beta_fraction(a, b, x) / a;
   return 1.0 - front * beta_fraction(b, a, 1.0 - x) / b;
 }
@@ -132,13 +132,13 @@ double paired_power(double effect, size_t pairs, double level) {
     const double density = std::exp(log_scale + (degrees - 1) * std::log(w) - degrees * w * w / 2);
     return density * (normal_below(shift - critical * w) + normal_below(-shift - critical * w));
   };
-  // Simpson's rule around the mode of W, which is near 1 with a deviation of about 1/√(2ν).
+  // Simpson's rule around the mode of W, which is near 1 with a standard deviation of about 1/√(2ν).
   constexpr int kIntervals = 4000;
   const double end = 1 + 10 / std::sqrt(2 * degrees);
   const double step = end / kIntervals;
   double sum = integrand(end);
   for (int i = 1; i < kIntervals; ++i) sum += (i % 2 == 1 ? 4 : 2) * integrand(i * step);
-  // The first point is the limit at 0, which is positive only for one degree of freedom.
+  // The value at 0 is a limit. It is positive only for one degree of freedom.
   if (pairs == 2) sum += integrand(step * 1e-9);
   return std::min(1.0, sum * step / 3);
 }

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether the folder has only what an aborted study leaves before its first run.
+/// Whether the folder contains nothing but what an aborted study leaves before its first run.
 bool has_no_runs(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {

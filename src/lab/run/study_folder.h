@@ -5,10 +5,10 @@
 
 namespace lamina::lab {
 
-/// The study's folder, created if needed and locked against other processes.
+/// The study's folder. It is created if needed, and locked against other processes.
 class StudyFolder {
  public:
-  /// Throws Error if the path exists and is not a study, or if another process runs a study in it.
+  /// Throws an Error if the path exists but is not a study, or if another process runs a study in it.
   explicit StudyFolder(const std::string& path);
   ~StudyFolder();
   StudyFolder(const StudyFolder&) = delete;

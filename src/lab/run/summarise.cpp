@@ -25,7 +25,7 @@ MetricSummary alone(const VariantResult& variant, const MetricInfo& metric, cons
   return summary;
 }
 
-/// Fills in the comparison of a variant with its reference, before correction.
+/// Sets the comparison of a variant with its reference, before correction.
 void compare_pair(MetricSummary& summary, std::span<const double> differences, double reference_mean, double margin) {
   const PairedTest test = paired_test(differences);
   if (test.pairs > 0) summary.difference = test.difference;
@@ -35,7 +35,7 @@ void compare_pair(MetricSummary& summary, std::span<const double> differences, d
   summary.p_equivalence = equivalence_p(differences, *summary.margin);
 }
 
-/// Holm's correction of one member over the comparisons that have it.
+/// Holm's correction of one field, over the comparisons that have it.
 void correct(const std::vector<MetricSummary*>& compared, std::optional<double> MetricSummary::*from,
              std::optional<double> MetricSummary::*to) {
   std::vector<double> p;
@@ -53,7 +53,7 @@ void correct(const std::vector<MetricSummary*>& compared, std::optional<double> 
 struct Comparison {
   MetricSummary* summary = nullptr;
   bool finished = false;  ///< all runs of both are
-  double deviation = 0;   ///< of the paired differences
+  double deviation = 0;   ///< standard deviation of the paired differences
 };
 
 /// Compares every variant with its reference in one metric. If finished runs lack the metric, as those that never reach
@@ -89,7 +89,7 @@ void compare(Results& results, const MetricInfo& metric, const MetricContext& co
   }
 }
 
-/// Loss that every run of the base reaches: the maximum of their best losses.
+/// The loss that every run of the base reaches: the maximum of their best losses.
 std::optional<double> target_of(const Results& results) {
   if (results.study.target) return results.study.target;
   std::optional<double> worst;
@@ -151,7 +151,7 @@ double corrected_level(const std::vector<MetricSummary*>& compared) {
 
 std::string mark_of(const MetricSummary& summary, const MetricInfo& metric) {
   if (!summary.difference) return "cannot tell";
-  if (*summary.difference == 0 && summary.ci95_half_width == 0.0) return "no difference";  // bit-identical pairs
+  if (*summary.difference == 0 && summary.ci95_half_width == 0.0) return "no difference";  // pairs are bit-identical
   if (summary.p && *summary.p < kLevel) {
     return (*summary.difference > 0) == metric.higher_better ? "better" : "worse";
   }

@@ -11,7 +11,7 @@
 namespace lamina::lab {
 namespace {
 
-/// `length` random tokens and the token after each.
+/// `length` random tokens, and the next token of each.
 std::pair<Tensor, Tensor> random_tokens(int64_t length, int64_t vocabulary, const Device& device) {
   std::vector<int64_t> ids;
   for (int64_t i = 0; i <= length; ++i) {

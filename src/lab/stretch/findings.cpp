@@ -14,7 +14,7 @@ std::string label_of(const Results& results, const std::string& name) {
   return name;
 }
 
-/// Sentence about a row at the longest length.
+/// A sentence about a row at the longest length.
 Finding row_finding(const Results& results, const StretchRow& row) {
   const StretchResult& stretch = *results.stretch;
   const std::optional<double> near = row.non_overlapping.front();
@@ -32,7 +32,7 @@ Finding row_finding(const Results& results, const StretchRow& row) {
   return {"note", text, "", ""};
 }
 
-/// Published perplexity growth at four times the training length (non-overlapping windows), and that training length.
+/// Published perplexity growth at four times the training length (non-overlapping windows), and the training length.
 struct GrowthClaim {
   const char* variant;
   double growth;
@@ -40,7 +40,7 @@ struct GrowthClaim {
 };
 constexpr GrowthClaim kGrowthClaims[] = {{"rope", 0.20, 2048}, {"alibi", 0.03, 2048}};
 
-/// One trained model has no interval, so a claim gets no verdict.
+/// A single trained model has no confidence interval, so such a claim gets no verdict.
 void add_claims(const Results& results, std::vector<Finding>& findings) {
   const StretchResult& stretch = *results.stretch;
   const auto at = std::find(stretch.lengths.begin(), stretch.lengths.end(), 4 * stretch.trained_length);

@@ -37,7 +37,7 @@ std::vector<std::optional<double>> numbers_of(const Json& list) {
   return numbers;
 }
 
-/// Returns false if the file is missing or invalid.
+/// Reads a cached row. Returns false if the file is missing or invalid.
 bool read_row(const std::string& path, StretchRow& row) {
   if (!path_exists(path)) return false;
   try {
@@ -53,13 +53,13 @@ bool read_row(const std::string& path, StretchRow& row) {
   return true;
 }
 
-/// A checkpoint and the models that read it at each length.
+/// A checkpoint, and the models that read it at each length.
 class Checkpoint {
  public:
   Checkpoint(const std::string& path, const ScalingKind* scaling, int64_t trained_length, const Device& device)
       : checkpoint_(io::read_model(path, device)), scaling_(scaling), trained_length_(trained_length) {}
 
-  /// Why this length cannot be read; empty if it can.
+  /// The reason why this length cannot be read. Empty if it can.
   std::string cannot(int64_t length) const {
     const std::optional<int64_t> longest = arch::longest_sequence(checkpoint_.spec);
     return longest && *longest < length ? str("learned positions end at ", *longest) : "";
@@ -141,7 +141,7 @@ class LengthMeter {
     work_left_ -= work;
   }
 
-  /// Returns false if stopped. An Error of a training or a measurement goes into the row.
+  /// Measures a row. Returns false if stopped. An Error of a training or a measurement is stored in the row.
   bool measure(const MeasuredModel& model, StretchRow& row) {
     bool whole = true;
     try {
@@ -203,7 +203,7 @@ class LengthMeter {
     return true;
   }
 
-  /// "3/11  RoPE, YaRN: perplexity 4.29 at 256 tokens, 6.30 at 4096"
+  /// For example "3/11  RoPE, YaRN: perplexity 4.29 at 256 tokens, 6.30 at 4096".
   std::string summary(const MeasuredModel& model, const StretchRow& row) const {
     std::string text = str(result_.rows.size() + 1, "/", models_.size(), "  ", model.label, ":");
     if (!row.cannot.empty()) text += " " + row.cannot + ";";
@@ -220,7 +220,7 @@ class LengthMeter {
   const MeasureContext& context_;
   StretchResult& result_;
   Clock::time_point start_ = Clock::now();
-  double work_left_ = 0;  ///< FLOPs
+  double work_left_ = 0;  ///< in FLOPs
   double work_done_ = 0;  ///< FLOPs in this process
 };
 

@@ -8,33 +8,34 @@
 
 namespace lamina::lab {
 
-/// The checkpoints of a variant. A null `scaling` reads them unchanged.
+/// The checkpoints of a variant. If `scaling` is null, they are read unchanged.
 struct MeasuredModel {
   std::string variant;
   std::string label;
   const ScalingKind* scaling = nullptr;
   std::string text_model;      ///< checkpoint folder or file
   std::string passkey_model;   ///< checkpoint folder or file; empty: no passkeys
-  std::string text_failed;     ///< why the text model's training failed; then no perplexity is measured
-  std::string passkey_failed;  ///< why the passkey model's training failed
-  std::string id;              ///< identifies the checkpoints, for the cache
+  std::string text_failed;     ///< why the training of the text model failed; perplexity is then not measured
+  std::string passkey_failed;  ///< why the training of the passkey model failed
+  std::string id;              ///< identifies the checkpoints in the cache
   double text_flops = 0;       ///< FLOPs per token at the training length, for the time estimate
   double passkey_flops = 0;    ///< FLOPs per token of the passkey model; 0: no passkeys
 };
 
-/// Lengths, depths and tokens that the settings ask for, without rows.
+/// The lengths, depths and tokens of the settings, without rows.
 StretchResult stretch_grid(const StretchSettings& settings, int64_t trained_length);
 
-/// Data, cache and device of the measurements.
+/// Data, cache and device for measurements.
 struct MeasureContext {
   const StretchSettings& settings;
   const ReadingText& text;
   const PasskeyMaker& passkeys;
-  std::string cache;  ///< folder of finished rows
+  std::string cache;  ///< folder of cached rows
   Device device;
   const StudyWatcher& watcher;
 };
-/// Adds a row per model to `result`. Rows are cached in `cache` unless a measurement failed. Returns false if stopped.
+/// Adds a row for each model to `result`. Rows without failed measurements are cached in `cache`. Returns false if
+/// stopped.
 bool measure_lengths(const std::vector<MeasuredModel>& models, const MeasureContext& context, StretchResult& result);
 
 }  // namespace lamina::lab

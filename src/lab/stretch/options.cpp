@@ -28,7 +28,7 @@ void check_kinds(const StretchOptions& options, std::vector<arch::Problem>& prob
   }
 }
 
-/// RoPE, or the first other selected kind that changes the position only: variants then replace nothing but it.
+/// RoPE or, if it is not selected, the first selected kind that changes nothing but the position.
 PositionKind base_kind(const StretchOptions& options, const std::vector<PositionKind>& kinds) {
   const auto named = [&](const char* name) {
     return *std::find_if(kinds.begin(), kinds.end(), [&](const PositionKind& kind) { return kind.name == name; });
@@ -53,12 +53,12 @@ void add_kinds(const StretchOptions& options, Study& study) {
   }
 }
 
-/// Nothing is trained: the study has one base, an existing model.
+/// Sets up a study without training, whose only variant is an existing model.
 void use_model(const StretchOptions& options, Study& study) {
   study.base = io::read_model(options.settings.model, Device::cpu(1)).spec;
   study.base_name = "unscaled";
   study.base_label = "unscaled";
-  study.recipe.steps = 1000;  // a valid recipe; no run uses it
+  study.recipe.steps = 1000;  // a valid recipe, which no run uses
   study.recipe.data.train = options.data;
   study.recipe.length = options.length > 0 ? options.length : study.base.context;
 }

@@ -4,18 +4,18 @@
 
 namespace lamina::lab {
 
-/// Options of `lamina stretch`: which models are measured beyond their training length, and how.
+/// Options of `lamina stretch`: the models to measure beyond their training length, and how.
 struct StretchOptions {
   std::string data;                  ///< text or token file
   std::string recipe = "stretch";    ///< for the runs on text
   std::vector<std::string> changes;  ///< recipe changes, path=value
   std::vector<std::string> kinds;    ///< names of position kinds and RoPE scalings; empty: all
-  int64_t length = 0;                ///< training length; 0: the recipe's, or the model's context
-  StretchSettings settings;          ///< its scalings are set from `kinds`
+  int64_t length = 0;                ///< training length; 0: that of the recipe, or the model's context
+  StretchSettings settings;          ///< `scalings` is set from `kinds`
 };
 
-/// The study of mode stretch that the options describe. Its base uses RoPE unless `kinds` names neither RoPE nor a
-/// scaling. Throws arch::SpecError with all problems of kinds and recipes.
+/// The study of mode stretch for these options. Its base uses RoPE, unless `kinds` contains neither RoPE nor a scaling.
+/// Throws an arch::SpecError that lists all problems of kinds and recipes.
 Study stretch_study(const StretchOptions& options);
 
 /// The study that trains the passkey models: the same variants with the passkey recipe.

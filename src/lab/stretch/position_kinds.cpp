@@ -14,7 +14,7 @@ void set_scaling(Position& position, const arch::RopeScaling& scaling) {
   if (auto* rope = std::get_if<arch::Rope>(&position)) rope->scaling = scaling;
 }
 
-/// Position field of Attention and Mla; null for other mixers.
+/// The position field of Attention and Mla. Null for other mixers.
 std::optional<arch::LayerPosition>* position_of(arch::Mixer& mixer) {
   if (auto* attention = arch::attention_of(mixer)) return &attention->position;
   if (auto* latent = std::get_if<arch::Mla>(&mixer)) return &latent->position;
@@ -24,18 +24,18 @@ std::optional<arch::LayerPosition>* position_of(arch::Mixer& mixer) {
 }  // namespace
 
 std::vector<PositionKind> position_kinds(int64_t trained_length) {
-  return {
-      {"learned", "learned", {"position=learned"}},
-      // Sinusoids are much larger than embeddings initialised at 0.02, so these are scaled up, as in arXiv:1706.03762.
-      {"sinusoidal", "sinusoidal", {"position=sinusoidal", "embedding.scale=sqrt_d_model"}},
-      {"t5", "T5 buckets", {"position=t5"}},
-      {kScaledKind, "RoPE", {"position=rope"}},
-      {"alibi", "ALiBi", {"position=alibi"}},
-      {"none", "none (NoPE)", {"position=none"}},
-      {"window",
-       "RoPE, window",
-       {"position=rope", str(R"(layers[*].pattern[*].mixer.pattern={"kind": "window", "size": )",
-                             std::max<int64_t>(1, trained_length / 4), "}")}}};
+  return {{"learned", "learned", {"position=learned"}},
+          // Sinusoids are much larger than embeddings that are initialised with deviation 0.02. So the embeddings are
+          // scaled up, as in arXiv:1706.03762.
+          {"sinusoidal", "sinusoidal", {"position=sinusoidal", "embedding.scale=sqrt_d_model"}},
+          {"t5", "T5 buckets", {"position=t5"}},
+          {kScaledKind, "RoPE", {"position=rope"}},
+          {"alibi", "ALiBi", {"position=alibi"}},
+          {"none", "none (NoPE)", {"position=none"}},
+          {"window",
+           "RoPE, window",
+           {"position=rope", str(R"(layers[*].pattern[*].mixer.pattern={"kind": "window", "size": )",
+                                 std::max<int64_t>(1, trained_length / 4), "}")}}};
 }
 
 const std::vector<ScalingKind>& rope_scalings() {

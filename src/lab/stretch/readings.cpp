@@ -11,7 +11,7 @@
 namespace lamina::lab {
 namespace {
 
-/// Tokens per batch of passkey examples.
+/// Number of tokens in a batch of passkey examples.
 constexpr int64_t kBatchTokens = 2048;
 constexpr uint64_t kPasskeyStream = 0x64657074'00000000;  // ASCII "dept"
 
@@ -19,7 +19,7 @@ std::span<const text::TokenId> part(const ReadingText& text, int64_t begin, int6
   return std::span(text.ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
 }
 
-/// Makes an example from `tokens` that scores the last `answer` tokens.
+/// An example of `tokens` in which the last `answer` tokens are scored.
 data::Example scored_at_the_end(std::vector<int64_t> tokens, size_t answer) {
   data::Example example;
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -82,7 +82,7 @@ double non_overlapping_perplexity(nn::Model& model, const ReadingText& text, int
 double sliding_perplexity(nn::Model& model, const ReadingText& text, int64_t length) {
   const int64_t stride = std::max<int64_t>(1, length / 4);
   const int64_t before = length - stride;
-  // Scores only tokens with at least `before` tokens of context: exactly those from `first` on.
+  // Scores only tokens with at least `before` tokens of context, which are exactly those from `first` on.
   const infer::Evaluation result =
       infer::evaluate(model, part(text, text.first - before, before + text.count),
                       {.context = length, .stride = stride, .lengths = {before, length + 1}});

@@ -7,7 +7,7 @@
 
 namespace lamina::lab {
 
-/// Measurements of one variant at every length.
+/// The measurements of a variant at every length.
 struct StretchRow {
   std::string variant;                                      ///< name
   std::vector<std::optional<double>> non_overlapping;       ///< perplexity over non-overlapping windows
@@ -15,7 +15,7 @@ struct StretchRow {
   std::vector<std::vector<std::optional<double>>> passkey;  ///< [length][depth]; empty: not measured
   std::string cannot;                                       ///< reason for missing perplexities
   std::string passkey_cannot;                               ///< reason for missing passkey results
-  bool failed = false;                                      ///< a training or a measurement failed
+  bool failed = false;                                      ///< whether a training or a measurement failed
 };
 
 /// Results of a study of mode stretch.
@@ -23,7 +23,7 @@ struct StretchResult {
   int64_t trained_length = 0;
   std::vector<int64_t> lengths;
   std::vector<double> depths;
-  int64_t tokens = 0;  ///< predicted at each length
+  int64_t tokens = 0;  ///< number of predicted tokens at each length
   std::vector<StretchRow> rows;
 };
 

@@ -21,7 +21,7 @@ std::vector<text::TokenId> tokens_of(const data::TokenFile& file, int64_t most) 
   return {ids.begin(), ids.end()};
 }
 
-/// Text or tokens of the study's data, for a model that brings its own tokenizer.
+/// The tokens of the study's data (text, or a token file), for a model with its own tokenizer.
 std::vector<text::TokenId> ids_for_model(const std::string& data, const infer::LoadedModel& model) {
   if (!data::is_token_file(data)) return infer::prompt_ids(infer::require_tokenizer(model), read_text(data));
   const data::TokenFile file = data::TokenFile::open(data);
@@ -36,7 +36,7 @@ const ScalingKind* scaling_named(const std::string& name) {
   return nullptr;
 }
 
-/// Why a training gave no usable model; empty if it did.
+/// The reason why a training gave no usable model. Empty if it did.
 std::string failure_of(const std::string& cannot, const RunResult* run) {
   if (run == nullptr) return cannot.empty() ? "was not trained" : cannot;
   return run->diverged ? run->divergence : "";

@@ -8,10 +8,11 @@
 
 namespace lamina::lab {
 
-/// Whether to add a message that is already in the list for another path.
+/// Whether to add a message again that is already in the list for another path.
 enum class Repeats : uint8_t { keep, drop };
 
-/// Calls `body`. Adds any error it throws to `problems`, with `path` as prefix, so that all mistakes are shown at once.
+/// Calls `body`. Adds an error that it throws to `problems`, with the prefix `path`, so that all mistakes are shown at
+/// once.
 template <class F>
 void collect_problems(const std::string& path, Repeats repeats, std::vector<arch::Problem>& problems, const F& body) {
   const auto add = [&](arch::Problem problem) {

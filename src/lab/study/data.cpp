@@ -24,7 +24,7 @@ std::string hash_of_file(const std::string& path) {
   return data::sha256_hex({reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size()});
 }
 
-/// Hash of everything that the token files are made from.
+/// Hash of everything from which the token files are made.
 std::string hash_of_texts(const train::DataChoice& choice) {
   data::Sha256 hash;
   const auto add_text = [&](const std::string& source) {
@@ -70,14 +70,14 @@ void count_validation(StudyData& data) {
 
 StudyData prepare_study_data(const train::Recipe& recipe, const std::string& folder, const data::PrepareWatch& watch) {
   if (recipe.data.task) {
-    // Runs generate task data from their seed; the run's description identifies it.
+    // Runs generate task data from their seed. The run's description identifies it.
     StudyData data;
     data.choice = recipe.data;
     data.vocab_size = data::task_vocab_size(*recipe.data.task);
     return data;
   }
   train::Recipe settled = recipe;
-  std::error_code unmade;  // ignored: writing into the folder reports the error
+  std::error_code unmade;  // ignored: writing into the folder will report the error
   fs::create_directories(folder, unmade);
   if (settled.data.train == "synthetic") settled.data.train = synthetic_text(folder);
   if (is_text(settled.data.train)) {

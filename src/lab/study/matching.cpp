@@ -65,7 +65,8 @@ class Matcher {
     return spec;
   }
 
-  /// The size is linear in d_ff, except for rounding. Solves for the target size and tries the widths around it.
+  /// Adjusts d_ff. The size is linear in d_ff, except for rounding: solves for the target size, and tries the widths
+  /// around it.
   void by_d_ff(Matched& result) {
     int64_t first = 0;
     arch::ArchSpec copy = resolved_;
@@ -83,7 +84,7 @@ class Matcher {
     }
   }
 
-  /// Step of d_model that keeps every mixer's heads whole, with an even head_dim if it follows from d_model.
+  /// The step of d_model that keeps heads whole in every mixer, with an even head_dim if that follows from d_model.
   int64_t d_model_step() const {
     int64_t step = kStep;
     for (const arch::LayerGroup& group : resolved_.layers) {
@@ -122,7 +123,7 @@ class Matcher {
       try {
         offer(arch::resolve(with_d_model(width)), "d_model", resolved_.d_model, width, result);
       } catch (const arch::SpecError&) {
-        continue;  // skip widths that break a rule
+        continue;  // skip widths that violate a rule
       }
     }
   }

@@ -7,7 +7,7 @@
 
 namespace lamina::lab {
 
-/// Change that matching made.
+/// A change made by matching.
 struct Adjustment {
   std::string field;  ///< "d_ff" or "d_model"
   int64_t from = 0;
@@ -15,16 +15,17 @@ struct Adjustment {
   double difference = 0;  ///< remaining difference, relative to the target size
 };
 
-/// Size that variants are matched by: parameters, or forward FLOPs per token at this sequence length.
+/// The size by which variants are matched: parameters, or forward FLOPs per token at this sequence length.
 double matched_size(const arch::ArchSpec& resolved, Matching matching, int64_t length);
 
+/// An architecture after matching, and the changes made.
 struct Matched {
   arch::ArchSpec spec;  ///< resolved
   std::optional<Adjustment> adjusted;
 };
-/// Adjusts an unresolved architecture (with its vocabulary) to the target size. First scales all d_ff by one factor, in
-/// steps of 8. If there is none, or the result is more than 2 % off, changes d_model, in steps that keep whole heads of
-/// even width. Returns the architecture unchanged if it has that size or no change comes closer.
+/// Adjusts an unresolved architecture (with its vocabulary) to the target size. First scales all d_ff by the same
+/// factor, in steps of 8. If there is no d_ff, or the result is more than 2 % off, changes d_model, in steps that keep
+/// whole heads of even width. Returns the architecture unchanged if it has that size, or if no change comes closer.
 Matched match(const arch::ArchSpec& spec, double wanted, Matching matching, int64_t length);
 
 }  // namespace lamina::lab

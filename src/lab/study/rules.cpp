@@ -38,7 +38,7 @@ class Rules {
   }
 
  private:
-  static constexpr int64_t kAnyVocabulary = 256;  // the data's vocabulary is not known yet
+  static constexpr int64_t kAnyVocabulary = 256;  // placeholder, because the data's vocabulary is not known yet
 
   void check_names(const Study& study) {
     names_ = {study.base_name};
@@ -54,7 +54,7 @@ class Rules {
     }
   }
 
-  /// All runs share data and seeds, so that they are comparable.
+  /// All runs must have the same data and seeds, so that they can be compared.
   void check_recipe(const Variant& variant, const std::string& path) {
     for (const std::string& change : variant.recipe) {
       for (const char* shared : {"data", "seed", "from", "architecture"}) {
@@ -143,7 +143,7 @@ class Rules {
          nearest.empty() ? "name one of the study's variants" : "did you mean " + nearest + "?");
   }
 
-  /// A claim about a metric that the study does not measure would never get a verdict.
+  /// A claim about a metric that the study does not measure would never get a verdict, so it is an error.
   void check_metric(const Study& study, const std::string& name, const std::string& path) {
     if (find_metric(name) == nullptr) {
       std::string known;
@@ -161,7 +161,7 @@ class Rules {
   }
 
   std::vector<arch::Problem>& problems_;
-  bool variants_unread_;  ///< some variants failed to parse, so do not report references to them
+  bool variants_unread_;  ///< some variants could not be parsed, so do not report references to them
   std::set<std::string> names_;
 };
 

@@ -39,13 +39,13 @@ arch::ArchSpec architecture_of(const Json& source, const std::string& path) {
   return arch::read_arch(source.dump(), path);
 }
 
-/// "some/llama-10m.json" → "llama-10m".
+/// The name of a source: "some/llama-10m.json" becomes "llama-10m".
 std::string name_of_source(const Json& source) {
   if (!source.is_string()) return "";
   return std::filesystem::path(source.get<std::string>()).stem().string();
 }
 
-/// Expands the shorthand of a study file: names become objects, and a number of seeds becomes a list.
+/// Expands the short forms of a study file: names become objects, and a number of seeds becomes a list.
 class Unfolding {
  public:
   Unfolding(Json json, std::vector<Problem>& problems) : json_(std::move(json)), problems_(problems) {}
@@ -83,7 +83,8 @@ class Unfolding {
     json_["seeds"] = list;
   }
 
-  /// Study defaults that differ from recipe defaults: logs every update, to find loss spikes, and evaluates ten times.
+  /// Sets study defaults that differ from recipe defaults: logging every update, to find loss spikes, and ten
+  /// evaluations.
   void unfold_recipe() {
     if (!json_.contains("recipe")) json_["recipe"] = Json::object();
     Json& recipe = json_["recipe"];
@@ -120,7 +121,7 @@ class Unfolding {
     if (!json_.contains("base_name") && source.is_string()) json_["base_name"] = name_of_source(source);
   }
 
-  /// A `versus` study without a base uses its first variant as the base.
+  /// The first variant of a `versus` study without a base becomes the base.
   void promote_first_variant() {
     const Json first = json_["variants"][0];
     json_["variants"].erase(0);
@@ -195,7 +196,7 @@ class Unfolding {
     if (study.variants.empty() && study.mode == Mode::ladder && problems_.empty()) study.variants = ladder_steps(base_);
     if (study.mode == Mode::stretch) {
       if (!study.stretch) study.stretch.emplace();
-      study.keep_weights = true;  // they are what is measured
+      study.keep_weights = true;  // they are what the study measures
     }
     if (study.base_name.empty()) study.base_name = kBase;
     if (study.base_label.empty()) study.base_label = study.base_name;
@@ -214,7 +215,7 @@ class Unfolding {
   std::vector<Problem>& problems_;
   arch::ArchSpec base_;
   std::vector<std::optional<arch::ArchSpec>> own_;
-  bool by_name_ = true;  ///< string variants are architectures
+  bool by_name_ = true;  ///< variants given as strings are architectures
 };
 
 /// Applies changes on top of the defaults. `steps` comes first, because other defaults depend on it.
@@ -255,7 +256,8 @@ Study read_study(std::string_view text, const std::string& name, const std::vect
   Json json = parse_json<Json>(text, name);
   // A results file contains its study under this key.
   if (json.is_object() && json.contains("description")) json = Json(json["description"]);
-  LAMINA_CHECK(json.is_object(), name, ": expected an object {...} with the keys of a study (docs/reference/study-file.md)");
+  LAMINA_CHECK(json.is_object(), name,
+               ": expected an object {...} with the keys of a study (docs/reference/study-file.md)");
   std::vector<Problem> problems;
   change_recipe(json, recipe_changes, problems);
   Study study = Unfolding(std::move(json), problems).study();

@@ -11,10 +11,11 @@
 namespace lamina::lab {
 namespace {
 
-/// Removes a block's own norm, so that the model's norm applies.
+/// Removes the blocks' own norms, so that the model's norm applies.
 constexpr const char* kOwnNorms = "layers[*].pattern[*].norm=null";
 
-/// Unsets d_ff, so that each kind of FFN gets its default width, with about equal parameters.
+/// Unsets d_ff, so that each kind of FFN has its default width. All of them then have about the same number of
+/// parameters.
 std::vector<std::string> ffn(const char* kind, const char* choice) {
   const std::string path = "layers[*].pattern[*].ffn.";
   return {path + "kind=" + kind, path + "d_ff=null", path + choice};
@@ -120,7 +121,7 @@ const std::vector<Switch>& table() {
   return switches;
 }
 
-/// Size that a placeholder names, from the first block of the base that has it.
+/// The size that a placeholder names, from the first block of the base that has it.
 int64_t size_of(const arch::ArchSpec& base, const std::string& name) {
   if (name == "context") return base.context;
   if (name == "d_model") return base.d_model;
@@ -139,7 +140,7 @@ int64_t size_of(const arch::ArchSpec& base, const std::string& name) {
   return 0;
 }
 
-/// Lists all layers with Mamba mixers, except the middle layer, which keeps its mixer.
+/// Lists all layers with Mamba mixers, except the middle layer, which keeps its own mixer.
 std::string hybrid_layers(const arch::ArchSpec& base) {
   arch::ArchSpec spec;
   spec.layers.emplace_back();
@@ -154,7 +155,7 @@ std::string hybrid_layers(const arch::ArchSpec& base) {
   return arch::spec_to_json(spec, arch::Defaults::omit)["layers"].dump();
 }
 
-/// Replaces {name/number} with the base's size divided by the number, at least 1.
+/// Replaces {name/number} by the base's size divided by the number; at least 1.
 std::string filled(std::string edit, const arch::ArchSpec& base) {
   const size_t open = edit.find('{');
   const size_t close = edit.find('}');
@@ -177,15 +178,15 @@ Variant variant_of(const Switch& choice, const arch::ArchSpec& base) {
   return variant;
 }
 
-/// Whether the variant leaves the base unchanged.
+/// Whether the variant equals the base.
 bool leaves_as_is(const Variant& variant, const arch::ArchSpec& base) {
   return arch::fill_defaults(arch::with_overrides(base, variant.set)) == arch::fill_defaults(base);
 }
 
-/// Whether the switch gives a different architecture that can be built. Grouped queries, for example, do not apply to a
+/// Whether the switch gives a different architecture that can be built. For example, grouped queries do not apply to a
 /// model without attention.
 bool applies(const Variant& variant, arch::ArchSpec base) {
-  if (base.vocab_size == 0) base.vocab_size = 1;  // unknown before there is data; any value works
+  if (base.vocab_size == 0) base.vocab_size = 1;  // unknown without data; any value works
   try {
     if (leaves_as_is(variant, base)) return false;
     arch::resolve(arch::with_overrides(base, variant.set));

@@ -12,7 +12,7 @@ namespace lamina::lab {
 
 /// Language of reports and advice.
 enum class Language : uint8_t { en, zh };
-/// "en" or "zh"; throws Error for another name.
+/// Parses "en" or "zh". Throws an Error for another name.
 Language language_named(const std::string& name);
 /// "en", "zh".
 std::string name_of(Language language);
@@ -24,16 +24,16 @@ struct WordsFile {
 };
 std::span<const WordsFile> words_files();
 
-/// String table of one language. All tables have the same keys and the same placeholders (tests/lab/words_test.cpp).
+/// The texts of one language. All languages have the same keys and the same placeholders (tests/lab/words_test.cpp).
 class Words {
  public:
   using Values = std::vector<std::pair<const char*, std::string>>;
 
   explicit Words(Language language);
   Language language() const { return language_; }
-  /// The text with each {name} replaced by its value. Values are not searched for placeholders.
+  /// The text with this key, with each {name} replaced by its value. Values may contain braces, which are not replaced.
   std::string operator()(const std::string& key, const Values& values = {}) const;
-  /// The text, or `otherwise` if there is no such key.
+  /// The text with this key, or `otherwise` if there is none.
   std::string or_else(const std::string& key, const std::string& otherwise) const;
   const std::map<std::string, std::string>& all() const { return texts_; }
 

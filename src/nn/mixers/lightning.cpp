@@ -97,7 +97,7 @@ class LightningMixer final : public RecurrentMixer {
   Linear gate_;
   NormLayer norm_;
   Linear o_;
-  mutable Tensor rates_;  ///< of the layer, and on the device, that used them last
+  mutable Tensor rates_;  ///< cached for the layer and device that used them last
   mutable int64_t rates_layer_ = -1;
 };
 

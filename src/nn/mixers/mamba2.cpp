@@ -53,7 +53,7 @@ class Mamba2Mixer final : public RecurrentMixer {
   Tensor dt_bias_;
   Tensor a_log_;
   Tensor d_;
-  mutable Tensor in_scales_;  ///< in the type and on the device that used it last
+  mutable Tensor in_scales_;  ///< cached in the type and on the device that used it last
   std::optional<NormLayer> norm_;
   Linear out_;
 };

@@ -11,7 +11,7 @@ namespace lamina::nn {
 
 const Tensor& QueryTemperature::table(int64_t rows, const Device& device) {
   if (table_.defined() && table_.device() == device && table_.dim(0) >= rows) return table_;
-  constexpr uint64_t kLeast = 64;  // rounds up, so that generation rarely rebuilds the table
+  constexpr uint64_t kLeast = 64;  // minimum; sizes are powers of two, so that rebuilds are rare
   const auto count = static_cast<int64_t>(std::bit_ceil(std::max(static_cast<uint64_t>(rows), kLeast)));
   std::vector<float> factors;
   for (int64_t position = 0; position < count; ++position) {

@@ -100,7 +100,7 @@ RelativeAttention::RelativeAttention(int64_t d_model, const arch::Attention& a, 
 
 void RelativeAttention::make_tables(int64_t count, const Device& device) {
   if (waves_.defined() && waves_.device() == device && waves_.dim(0) >= count) return;
-  constexpr uint64_t kLeast = 64;  // rounds up, so that generation rarely rebuilds the tables
+  constexpr uint64_t kLeast = 64;  // minimum; sizes are powers of two, so that rebuilds are rare
   const auto rows = static_cast<int64_t>(std::bit_ceil(std::max(static_cast<uint64_t>(count), kLeast)));
   tables_ = ops::rotary_tables(rows, d_model_, {}, device);
   waves_ = ops::concat({ops::scale(tables_.sin, -1.0), tables_.cos}, -1);

@@ -12,10 +12,10 @@ namespace {
 
 float rounded(float value) { return static_cast<float>(bf16(value)); }
 
-/// Appends `beside` to the elements of every head of x. It must broadcast to [batch, seq, heads, width].
-Tensor with_constants(const Tensor& x, const Tensor& beside) {
+/// Appends `constants` to the elements of every head of x. They must broadcast to [batch, seq, heads, width].
+Tensor with_constants(const Tensor& x, const Tensor& constants) {
   const Tensor zeros = Tensor::zeros({x.dim(0), x.dim(1), 1, 1}, x.dtype(), x.device());
-  return ops::concat({x, ops::add(zeros, beside.to(x.dtype()))}, -1);
+  return ops::concat({x, ops::add(zeros, constants.to(x.dtype()))}, -1);
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ Tensor RoundedAlibi::extend_queries(const Tensor& q) {
 
 const Tensor& RoundedAlibi::table(int64_t rows, const Device& device) {
   if (table_.defined() && table_.device() == device && table_.dim(0) >= rows) return table_;
-  constexpr uint64_t kLeast = 64;  // rounds up, so that generation rarely rebuilds the table
+  constexpr uint64_t kLeast = 64;  // minimum; sizes are powers of two, so that rebuilds are rare
   const auto count = static_cast<int64_t>(std::bit_ceil(std::max(static_cast<uint64_t>(rows), kLeast)));
   std::vector<float> biases;
   for (int64_t position = 0; position < count; ++position) {

@@ -11,7 +11,7 @@ namespace lamina::ops {
 namespace {
 
 constexpr const char* kOp = "xielu";
-constexpr int64_t kFlops = 20;  // per element; the exponential counts as its polynomial
+constexpr int64_t kFlops = 20;  // FLOPs per element; the exponential counts as its polynomial
 
 /// dalpha = σ(alpha) · Σ column, in alpha's type.
 Tensor alpha_gradient(const Tensor& partial, int64_t column, const Tensor& alpha, DType dtype) {

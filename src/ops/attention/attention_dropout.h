@@ -43,10 +43,10 @@ constexpr DropoutPlanes dropout_planes(uint32_t threshold) {
   return planes;
 }
 
-/// Which weights of a patch are kept: bit e is 1 if weight e is kept; bits above 16 are undefined. Compares all 16
-/// numbers with the threshold at once, bit-sliced, from the lowest bit. If the threshold's bit is 1, a number stays >=
-/// only if its bit is 1; if it is 0, a bit of 1 makes the number greater. `row` counts patch rows over all heads,
-/// modulo 2³² like the counter.
+/// Which weights of a patch are kept: bit e is 1 if weight e is kept; bits from 16 on are undefined. Compares the 16
+/// numbers with the threshold at once, bit-sliced, from the lowest bit: after each bit, `kept` says which numbers are
+/// >= the threshold so far. If the threshold's bit is 1, a number stays >= only with a 1; if it is 0, a 1 makes it
+/// greater. `row` counts patch rows over all heads, modulo 2³² like the counter.
 constexpr uint32_t dropout_patch_mask(const PhiloxKeys& keys, uint64_t stream, uint32_t row, uint32_t column,
                                       const DropoutPlanes& planes) {
   const PhiloxWords high = philox<kDropoutRounds>(keys, stream, uint64_t{row} << 32 | column);

@@ -1,6 +1,6 @@
-// First merges dimensions that both operands walk in the same way: two equal shapes become one dimension, a vector
-// added to rows becomes two. Along the innermost merged dimension an operand is then either contiguous or one repeated
-// value.
+// First merges neighbouring dimensions along which both operands are contiguous, or both are broadcast: two equal
+// shapes become one dimension, a vector added to rows becomes two. Along the innermost merged dimension an operand is
+// then either contiguous or one repeated value.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/elementwise/elementwise_cpu.cpp"
 #include <hwy/foreach_target.h>

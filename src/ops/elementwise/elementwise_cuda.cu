@@ -1,7 +1,8 @@
-// The host first merges dimensions that both operands walk in the same way: two equal shapes become one dimension, a
-// vector added to rows becomes two. A thread computes one pack (16 bytes) of the output. Along the innermost dimension
-// an operand is read as a pack or as one repeated value. Each outer dimension costs one division (32-bit if possible).
-// If the innermost extent is not a multiple of a pack, threads process single elements.
+// The host first merges neighbouring dimensions along which both operands are contiguous, or both are broadcast: two
+// equal shapes become one dimension, a vector added to rows becomes two. A thread computes one pack (16 bytes) of the
+// output. Along the innermost dimension an operand is read as a pack or as one repeated value. Each outer dimension
+// costs one division (32-bit if possible). If the innermost extent is not a multiple of a pack, threads process single
+// elements.
 #include "lamina/ops/elementwise/broadcast.h"
 #include "lamina/ops/elementwise/elementwise_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"

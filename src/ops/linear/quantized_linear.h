@@ -10,7 +10,7 @@ namespace lamina::ops {
 
 /// Formats of a quantized weight: blocks of 32 weights along `in` share one f16 scale, ŵ = scale · q.
 ///   q8  q in [−127, 127], scale = largest magnitude / 127                               8.5 bits per weight
-///   q4  q in [−8, 7], scale chosen for the smallest squared error                       4.5 bits per weight
+///   q4  q in [−8, 7], of a few scales the one with the smallest squared error           4.5 bits per weight
 enum class QuantizedFormat : uint8_t { q8, q4 };
 std::string_view name_of(QuantizedFormat format);  ///< "q8" or "q4"
 

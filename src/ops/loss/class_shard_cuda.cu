@@ -13,7 +13,7 @@ constexpr int kThreads = 256;
 
 struct ShardRows {
   const int64_t* targets;  // [rows]
-  const float* bias;       // of this rank's classes, or null (none)
+  const float* bias;       // bias of this rank's classes, or null
   const float* share;
   const float* grad;  // gradient of the result, or null (1)
   float* losses;      // [rows]

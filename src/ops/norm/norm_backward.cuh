@@ -36,7 +36,7 @@ struct BackwardRows {
 
 /// Which rows and columns a block handles: those of its slot, at the columns of one group.
 struct Place {
-  int64_t groups;  ///< per row
+  int64_t groups;  ///< number of groups per row
   int64_t slot;
   int64_t in_row;
   int64_t column;

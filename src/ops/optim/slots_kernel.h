@@ -8,7 +8,7 @@ namespace lamina::ops {
 void check_slot(const char* op, size_t index, ParamSlot& slot);
 /// Checks a state tensor such as a momentum: param's shape, accumulation type, contiguous.
 void check_slot_state(const char* op, size_t index, const char* name, const Tensor& state, const ParamSlot& slot);
-/// Marks param and master as modified; throws if a tape still needs their old values.
+/// Calls mark_written() of param and master, which throws if they must not be written now.
 void mark_slot_written(const char* op, const ParamSlot& slot);
 /// Checks that the hyperparameter `value` is in [0, 1).
 void check_fraction(const char* op, const char* name, double value);

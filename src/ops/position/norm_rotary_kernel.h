@@ -8,13 +8,13 @@ namespace lamina::ops {
 /// Kernel arguments. A head is a multiple of 16 bytes, rotary_dim covers whole pairs of packs (16 bytes each), the
 /// tables have one angle per pair, and tokens have a constant stride.
 struct NormRotaryForward {
-  RotaryArgs turn;  ///< with x and y
+  RotaryArgs turn;  ///< x and y are set
   Tensor scale;     ///< [head_dim], f32 or x's dtype, or undefined
   double eps;
   Tensor r;  ///< [batch · seq · heads], 1/rms, f32
 };
 struct NormRotaryBackward {
-  RotaryArgs turn;  ///< with x
+  RotaryArgs turn;  ///< x is set, y is not
   Tensor scale;
   Tensor r;
   Tensor dy;

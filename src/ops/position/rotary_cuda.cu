@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr bool kOne = kInterleaved && kWidth > 1;
   grid_dependency_wait();
   const auto turning = static_cast<Index>(kOne ? args.n / kWidth : args.n / 2 / kWidth);
-  const auto units = turning + static_cast<Index>(args.rest / kWidth);  // per head
+  const auto units = turning + static_cast<Index>(args.rest / kWidth);  // units per head
   const Index at = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= static_cast<Index>(total)) return;
   const Index row = at / units;  // one head of one token

@@ -4,7 +4,7 @@
 // Probabilities are integers in units of 2^-40, so their sums do not depend on the order. The thresholds of top_k and
 // top_p solve the same problem: find the largest key such that enough tokens, or enough probability, have keys at least
 // as large. A radix search finds it, with two bits per pass over the row. Finally each thread sums a range of
-// consecutive ids, and the thread whose range contains the random number walks through its range.
+// consecutive ids, and the thread whose range contains the random number searches its range.
 #include <algorithm>
 
 #include "lamina/base/philox.h"
@@ -227,7 +227,7 @@ __device__ int64_t drawn_token(const RowOfLogits<T>& row, const Kept& kept, uint
     for (int64_t id = begin; id < end; ++id) equals += key_of(row.at(id)) == kept.bound ? 1 : 0;
     equals = sum_before(equals, scratch);
   }
-  const auto walk = [&](auto&& visit) {
+  const auto visit_kept = [&](auto&& visit) {
     Mass met = equals;
     for (int64_t id = begin; id < end; ++id) {
       const float logit = row.at(id);
@@ -237,7 +237,7 @@ __device__ int64_t drawn_token(const RowOfLogits<T>& row, const Kept& kept, uint
     }
   };
   Mass own = 0;
-  walk([&](int64_t, Mass mass) {
+  visit_kept([&](int64_t, Mass mass) {
     own += mass;
     return false;
   });
@@ -245,7 +245,7 @@ __device__ int64_t drawn_token(const RowOfLogits<T>& row, const Kept& kept, uint
   const Mass all = sum_of_block(own, scratch);
   const Mass target = __umul64hi(word, all);
   if (own > 0 && before <= target && target < before + own) {
-    walk([&](int64_t id, Mass mass) {
+    visit_kept([&](int64_t id, Mass mass) {
       before += mass;
       if (before <= target) return false;
       chosen = id;

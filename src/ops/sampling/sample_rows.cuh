@@ -20,7 +20,7 @@ constexpr Mass kNanRank = ~Mass{0};
 
 /// Statistics of one segment of a row, written by the first kernel.
 struct Segment {
-  Mass rank;      ///< rank_of() the largest adjusted logit of an allowed token; 0: none allowed; kNanRank: NaN found
+  Mass rank;      ///< rank_of() the allowed token with the largest adjusted logit; 0: none allowed; kNanRank: NaN found
   float raw_max;  ///< maximum of the model's logits
   float raw_sum;  ///< Σ exp(logit − raw_max)
   float max;      ///< maximum of the adjusted logits of allowed tokens

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kSurveyThreads) survey_kernel(const __grid_con
     const int at = id_in_segment<kPack>(lane, n);
     if constexpr (kPack > 1) {
       Pack<T> pack;
-      if (at < count) pack = load_pack(logits + at);  // packs are inside the row
+      if (at < count) pack = load_pack(logits + at);  // a pack never ends outside the row
 #pragma unroll
       for (int i = 0; i < kPack; ++i) z[n + i] = at + i < count ? to_float(pack.values[i]) : -INFINITY;
     } else {

@@ -61,7 +61,7 @@ enum class ConvFinish { plain, silu, silu_slope };
 template <class In, class Out, class Grad>
 struct Convolve {
   const In* x;
-  const In* state;  // or null
+  const In* state;  // [batch, kernel − 1, channels], or null
   const float* taps;
   const float* bias;  // [channels], or null
   const Grad* dy;     // output gradient, for silu_slope

@@ -36,7 +36,7 @@ struct BackwardMemory {
 struct GradientSums {
   float (*with_x)[kPiece];   ///< V · x
   float (*with_b)[kPiece];   ///< b · db
-  float (*carried)[kPiece];  ///< the part of c · dc or b · db that comes from after the piece
+  float (*carried)[kPiece];  ///< the part of b · db that comes from after the piece
   float (*with_c)[kPiece];   ///< c · dc
   float* dots;               ///< H · dH' per warp
 

@@ -106,7 +106,7 @@ struct SsdStepBuffers {
 
 /// Computes the step size Δ from dt.
 struct SsdStepSize {
-  const float* bias;  ///< or null
+  const float* bias;  ///< [heads], or null
   bool with_softplus;
   float low, high;
 

@@ -20,9 +20,8 @@ std::string ServedModel::why_no_tasks() const {
 
 std::shared_ptr<const infer::TokenMask> ServedModel::mask(const std::string& key,
                                                           const std::function<text::Grammar()>& compile) {
-  if (tokenizer == nullptr) throw ApiError(400, "structured output needs a tokenizer, which this model has not");
-  if (stop_tokens.empty())
-    throw ApiError(400, "structured output needs an end-of-text token, which this model has not");
+  if (tokenizer == nullptr) throw ApiError(400, "structured output needs a tokenizer, but this model has none");
+  if (stop_tokens.empty()) throw ApiError(400, "structured output needs an end-of-text token, but this model has none");
   const std::lock_guard lock(mutex_);
   if (!vocabulary_) {
     vocabulary_ = std::make_shared<const text::VocabularyIndex>(*tokenizer, stop_tokens, backend->shape().vocab_size);

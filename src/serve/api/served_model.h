@@ -31,6 +31,7 @@ class Backend {
   virtual const infer::CacheShape& shape() const = 0;
 };
 
+/// The backend of the server: an engine on its own thread.
 class EngineBackend final : public Backend {
  public:
   /// The arguments are those of infer::Engine.

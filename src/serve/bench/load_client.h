@@ -24,6 +24,7 @@ struct LoadClientOptions {
   double timeout = 600;  ///< per request, in seconds
 };
 
+/// Result of run_load_client().
 struct LoadClientReport {
   std::string model;
   double seconds = 0;

@@ -19,6 +19,7 @@ namespace http = boost::beast::http;
 using Tcp = asio::ip::tcp;
 using TlsStream = asio::ssl::stream<Tcp::socket>;
 
+/// A connection, with or without TLS.
 class ConnectionBase {
  public:
   ConnectionBase() = default;

@@ -15,6 +15,7 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 /// Value of a header, whose name is matched without regard to case; empty if it is missing.
 std::string_view header_of(const Headers& headers, std::string_view name);
 
+/// A request as the handler receives it.
 struct HttpRequest {
   std::string id;      ///< x-request-id: the client's, if it is short and plain; otherwise a new one
   std::string method;  ///< "GET", "POST", …
@@ -25,6 +26,7 @@ struct HttpRequest {
   std::chrono::steady_clock::time_point received;
 };
 
+/// A response: status, body and headers.
 struct HttpResponse {
   int status = 200;
   std::string body;

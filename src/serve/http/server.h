@@ -10,6 +10,7 @@
 
 namespace lamina::serve {
 
+/// Address, TLS files and limits of a server.
 struct ServerOptions {
   std::string host = "127.0.0.1";  ///< an IP address, or a name that resolves to one
   int port = 8080;                 ///< 0: any free port
@@ -34,6 +35,7 @@ struct AccessRecord {
   bool complete = false;  ///< whether the whole response was sent
 };
 
+/// Callbacks of a server; each may be empty.
 struct ServerHooks {
   std::function<void(const AccessRecord&)> on_access;
   std::function<void()> on_drain;                      ///< the first SIGTERM or SIGINT arrived

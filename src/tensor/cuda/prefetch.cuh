@@ -1,7 +1,7 @@
 #pragma once
 
-// What a kernel launched early (launch_dependent) may do before grid_dependency_wait(): prefetch, and let the next
-// kernel start.
+// Operations that a kernel launched early (launch_dependent) may do before grid_dependency_wait(): prefetch, and let
+// the next kernel start.
 
 #include "lamina/tensor/cuda/kernel.cuh"
 

@@ -38,7 +38,7 @@ bool encode_tensor_map(CUtensorMap& map, const TmaTensor16<kRank>& boxes) {
   }();
   if (encode == nullptr) return false;
   std::array<cuuint64_t, kRank> extents{};
-  std::array<cuuint64_t, kRank> strides{};  // of all extents but the innermost, in bytes
+  std::array<cuuint64_t, kRank> strides{};  // strides of all extents but the innermost, in bytes
   std::array<cuuint32_t, kRank> box{};
   std::array<cuuint32_t, kRank> every{};
   cuuint64_t bytes = 2;

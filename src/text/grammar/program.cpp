@@ -14,7 +14,7 @@ namespace {
 
 // A counted repetition becomes copies of its body, up to this many states in total; above that, a counter.
 constexpr uint64_t kMaxCopiedStates = 48;
-constexpr uint64_t kMaxCopies = 10'000;  // of a body that can be empty, which a counter cannot count
+constexpr uint64_t kMaxCopies = 10'000;  // limit for a body that can be empty, which a counter cannot count
 
 /// The JSON escape of a character that cannot be written directly in a JSON string. Empty if it can.
 std::string json_escape(char32_t value) {

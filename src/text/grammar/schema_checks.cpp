@@ -135,7 +135,7 @@ bool SchemaReader::fits(const Json& value, const Shape& shape, const std::string
       (value.is_array() && shape.constrains_arrays()) || (value.is_object() && shape.constrains_objects());
   if (constrained) {
     fail(path, str("enum or const has the value ", value.dump().substr(0, 80),
-                   " beside constraints on its elements, which is not supported; give one of the two"));
+                   " together with constraints on its elements, which is not supported; give one of the two"));
   }
   return true;
 }

@@ -129,7 +129,7 @@ class SchemaCompiler {
       const Json& schema = *group.schema;
       const bool listed = schema.contains("items") && schema["items"].is_array();
       if (listed && schema.contains("prefixItems"))
-        reader_.fail(group.path + "/items", "expected one schema beside prefixItems");
+        reader_.fail(group.path + "/items", "expected a single schema, because prefixItems is given");
       const char* rest = listed ? "additionalItems" : "items";
       if (index < prefix.size()) {
         result.push_back(prefix[index]);
@@ -204,7 +204,7 @@ class SchemaCompiler {
     const bool counts = shape.min_properties > 0 || shape.max_properties != kUnbounded;
     if (counts && members.empty()) return counted_object(rest, shape);
     if (counts && !counts_hold(shape, members, others.empty())) {
-      reader_.fail(path, "minProperties and maxProperties beside properties are not supported; use required");
+      reader_.fail(path, "minProperties and maxProperties together with properties are not supported; use required");
     }
     if (!others.empty()) members.push_back({rest, false, true});
     return text_.object(std::move(members));

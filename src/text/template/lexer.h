@@ -20,6 +20,7 @@ class SyntaxError : public std::runtime_error {
 
 enum class TokenKind { data, block_begin, block_end, print_begin, print_end, name, string, number, symbol, end };
 
+/// A token of a template.
 struct Token {
   TokenKind kind = TokenKind::end;
   size_t line = 1;

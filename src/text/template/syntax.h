@@ -45,6 +45,7 @@ enum class ExpressionKind {
   block_text,   // the text of a {% filter %} or {% set %} block, input of its filter
 };
 
+/// An expression. The comment at its kind says what `parts` and `name` hold.
 struct Expression {
   ExpressionKind kind = ExpressionKind::constant;
   size_t line = 1;
@@ -67,16 +68,20 @@ struct Target {
 struct Statement;
 using Block = std::vector<Statement>;
 
+/// Text outside of tags.
 struct Data {
   std::string text;
 };
+/// {{ value }}
 struct Print {
   ExpressionPtr value;
 };
+/// {% if %}; `branches` has the conditions of if and elif.
 struct If {
   std::vector<std::pair<ExpressionPtr, Block>> branches;
   Block otherwise;
 };
+/// {% for target in items if condition %}
 struct For {
   Target target;
   ExpressionPtr items;
@@ -85,23 +90,28 @@ struct For {
   Block otherwise;
   bool recursive = false;
 };
+/// {% set target = value %}
 struct Set {
   Target target;
   ExpressionPtr value;
 };
+/// {% set target | filter %} … {% endset %}
 struct SetBlock {
   Target target;
   ExpressionPtr filter;  ///< may be null
   Block body;
 };
+/// {% filter … %}
 struct FilterBlock {
   ExpressionPtr filter;
   Block body;
 };
+/// {% with %}: a scope with variables.
 struct With {
   std::vector<std::pair<Target, ExpressionPtr>> variables;
   Block body;
 };
+/// {% macro %}
 struct Macro {
   std::string name;
   std::vector<std::pair<std::string, ExpressionPtr>> parameters;  ///< with default values, which may be null
@@ -110,6 +120,7 @@ struct Macro {
   bool uses_varargs = false;
   bool uses_kwargs = false;
 };
+/// {% call %}: calls a macro that gets the block as `caller`.
 struct CallBlock {
   Macro caller;
   ExpressionPtr call;
@@ -120,6 +131,7 @@ struct Generation {  ///< {% generation %}: marks the assistant's text for train
 struct Break {};
 struct Continue {};
 
+/// A statement, with the line where it begins.
 struct Statement {
   size_t line = 1;
   std::variant<Data, Print, If, For, Set, SetBlock, FilterBlock, With, Macro, CallBlock, Generation, Break, Continue>

@@ -27,6 +27,7 @@ class TemplateError : public Error {
   bool raised_;
 };
 
+/// Options of a rendering.
 struct RenderOptions {
   Limits limits;
   std::optional<std::tm> now;  ///< time that strftime_now formats; unset: the system's local time

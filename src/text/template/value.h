@@ -120,6 +120,7 @@ inline constexpr size_t kMaxValueDepth = 100;
 inline constexpr size_t kMaxValueSize = size_t{128} << 20;
 inline constexpr size_t kScalarSize = 16;
 
+/// A list, tuple, range, view or generator.
 struct Sequence {
   std::vector<Value> items;
   SequenceKind kind = SequenceKind::list;
@@ -140,6 +141,7 @@ struct Dict {
   const Value* find(std::string_view key) const;
 };
 
+/// A function, method or macro.
 struct Callable {
   std::string name;
   std::function<Value(Interpreter&, const Arguments&)> call;
@@ -161,6 +163,7 @@ std::string repr(const Value& value);     ///< Python's repr()
 std::string float_repr(double value);
 std::string text_repr(std::string_view text);
 
+/// Options of Python's json.dumps.
 struct JsonStyle {
   bool ascii = false;
   bool sorted = false;

@@ -49,8 +49,8 @@ void prefetch_rows(const T* from, int64_t stride, int64_t rows, int64_t width) {
   }
 }
 
-/// Transposes a tile written by load_rows(): element (r, c) goes to to[c · ld + r]. Writes as many rows of `to` as a
-/// multiple of the vector length, and columns up to a multiple of kRowStep.
+/// Transposes a tile written by load_rows(): element (r, c) goes to to[c · ld + r]. The rows of `to` are written up to
+/// a multiple of the vector length, its columns up to a multiple of kRowStep.
 template <class A>
 void transpose_rows(const A* from, int64_t from_ld, int64_t rows, int64_t width, A* to, int64_t ld) {
   const hn::Full128<A> d;

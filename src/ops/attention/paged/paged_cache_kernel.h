@@ -31,7 +31,7 @@ struct HostRows {
   /// Number of new tokens of a row; 0 for an unused row.
   int64_t count(int64_t row) const { return length(row) == 0 ? 0 : start(row + 1) - start(row); }
 };
-/// Reads them. Throws an Error if they contradict each other, the tables or `tokens`.
+/// The host's lengths and starts. Throws an Error if they contradict each other, the tables or `tokens`.
 HostRows host_rows(const char* op, const PagedCache& cache, const PagedRows& rows, int64_t tokens);
 
 }  // namespace lamina::ops

@@ -97,7 +97,7 @@ class DecodeBlock {
   /// The work between two merges: a unit of a short row, or an item of a long one.
   struct Piece {
     RowWork work;
-    int first;  // in tiles
+    int first;  // tiles [first, end)
     int end;
     int unit;  // unit within the row
     int split;

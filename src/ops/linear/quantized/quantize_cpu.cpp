@@ -48,8 +48,8 @@ Block rounded(const float* w, float scale, int low, int high) {
 
 Block rounded_q8(const float* w) { return rounded(w, std::abs(extreme(w)) / 127, -127, 127); }
 
-/// Quantizes a block to 4 bits. Tries scales that map the extreme value to −9 … −6 or to 7, each also with a
-/// least-squares refinement, and keeps the one with the smallest error.
+/// Quantizes a block to 4 bits. Tries scales that map the extreme value to −8, −8.6, −7.4, −6.8, 7 or 6.4 and keeps the
+/// one with the smallest error; refines it by least squares if that reduces the error.
 Block rounded_q4(const float* w) {
   const float most = extreme(w);
   Block best = rounded(w, most / -8, -8, 7);
@@ -72,8 +72,8 @@ Block rounded_q4(const float* w) {
   return best;
 }
 
-/// Position of value k of row `row` among the values of a group's block. In q4, two quarters of these positions share a
-/// byte.
+/// Position of value k of row `row` among the bytes of a group's block. In q4, values k and k + 16 share the byte of
+/// value k.
 int64_t place_of(int64_t row, int64_t k) { return (k / 4 * kRows + row) * 4 + k % 4; }
 
 void put_block(const QuantizedWeight& to, uint8_t* group, int64_t block, int64_t row, const Block& from) {
