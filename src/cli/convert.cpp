@@ -132,7 +132,7 @@ class Companions {
   }
 
   std::string place_;
-  std::set<std::string> files_;         ///< files in the source folder that are copied unchanged
+  std::set<std::string> files_;         ///< files in the source folder to copy unchanged
   std::vector<io::RecipeFile> recipe_;  ///< of sentence-transformers
   std::string file_;
   std::unique_ptr<text::Tokenizer> tokenizer_;  ///< written as tokenizer.json and tokenizer_config.json; may be null

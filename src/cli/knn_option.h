@@ -14,7 +14,7 @@ struct KnnChoice {
   infer::KnnOptions options;
 
   void add_to(CLI::App& command);
-  /// The neighbours for a model; null without --knn.
+  /// Opens the neighbours for a model. Null without --knn.
   std::shared_ptr<const infer::KnnLm> open(nn::Model& model) const;
 };
 

@@ -28,7 +28,8 @@ Retriever::Retriever(const std::string& folder, const RetrieverOptions& options,
                                                              : RankBy::dense;
   options_.beam = options.beam;
   options_.exact = options.exact;
-  if (options_.by == RankBy::bm25 || !vectors) return;  // a search without what it needs says so
+  // If the index lacks what a search needs, the search reports that.
+  if (options_.by == RankBy::bm25 || !vectors) return;
   model_ =
       std::make_unique<infer::LoadedModel>(infer::load_embedder(*vectors, options.model, device, "--embedding-model"));
 }

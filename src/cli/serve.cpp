@@ -165,7 +165,8 @@ std::shared_ptr<serve::Backend> encoder_backend(const ServeArguments& arguments,
       str("model ", name, " is an encoder, which generates no text; expected /v1/embeddings, or another model"));
 }
 
-/// `number` is the model's place in the list. Reports the stages of loading to `progress`.
+/// Loads a model and starts its engine. `number` is the model's index in the list. Reports the stages of loading to
+/// `progress`.
 std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const std::string& argument, int number,
                                          const Ranks& ranks, const std::shared_ptr<infer::StepLeader>& leader,
                                          const std::shared_ptr<serve::TraceFile>& trace, Heartbeat& progress) {

@@ -43,7 +43,7 @@ search::Embedder text_embedder(const LoadedModel& model, TextRole role) {
 LoadedModel load_embedder(const search::VectorSettings& settings, const std::string& given, const Device& device,
                           const std::string& option) {
   LAMINA_CHECK(!given.empty() || path_exists(settings.model), settings.model,
-               ": is not there, the model that the index was built with; give its new place with ", option);
+               ": the model that the index was built with does not exist; give its new place with ", option);
   LoadedModel model = load_model(given.empty() ? settings.model : given, device);
   check_embedder(model, settings, option);
   return model;
