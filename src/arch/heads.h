@@ -18,9 +18,14 @@ struct HeadTransform {
   bool operator==(const HeadTransform&) const = default;
 };
 
-/// How the hidden states of a sequence become one vector: the mean over its tokens, or its first token.
-enum class PoolingKind : uint8_t { mean, first };
-constexpr auto names_of(PoolingKind) { return std::array<std::string_view, 2>{"mean", "first"}; }
+/// How the hidden states of a sequence become one vector.
+enum class PoolingKind : uint8_t {
+  mean,   ///< the mean over all tokens
+  first,  ///< the first token, such as [CLS]; in a causal model it sees nothing else
+  last,   ///< the last token, which in a causal model sees the whole text
+  max,    ///< the largest value of each dimension
+};
+constexpr auto names_of(PoolingKind) { return std::array<std::string_view, 4>{"mean", "first", "last", "max"}; }
 
 /// One vector per sequence, computed from the hidden states after the final norm: act(dense(pool(x))).
 struct Pooling {
@@ -29,7 +34,9 @@ struct Pooling {
   Activation activation = Activation::tanh;
   bool unit_length = false;
   static void visit_fields(auto& self, auto&& field) {
-    field("of", self.of, "mean: the mean over the tokens of a sequence; first: its first token");
+    field("of", self.of,
+          "mean: the mean over the tokens of a sequence; first or last: that token; max: the largest value of each "
+          "dimension");
     field("dense", self.dense, "a dense layer d_model x d_model with bias after pooling, then the activation");
     field("activation", self.activation, "activation of the dense layer");
     field("unit_length", self.unit_length, "divide the vector by its length");

@@ -75,7 +75,8 @@ std::string enumerator(E value) {
 }
 
 std::vector<std::string> pooling_lines(const Pooling& pooling) {
-  std::vector<std::string> lines{pooling.of == PoolingKind::mean ? "mean over tokens" : "first token"};
+  const bool token = pooling.of == PoolingKind::first || pooling.of == PoolingKind::last;
+  std::vector<std::string> lines{enumerator(pooling.of) + (token ? " token" : " over tokens")};
   if (pooling.dense) lines.push_back(str("dense, ", enumerator(pooling.activation)));
   if (pooling.unit_length) lines.emplace_back("unit length");
   return lines;

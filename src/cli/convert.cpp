@@ -11,6 +11,7 @@
 #include "lamina/cli/progress_line.h"
 #include "lamina/cli/stop_signal.h"
 #include "lamina/io/hf.h"
+#include "lamina/io/hf/sentence_transformers.h"
 #include "lamina/io/model_file.h"
 #include "lamina/io/piece_set.h"
 #include "lamina/text/load.h"
@@ -33,11 +34,13 @@ struct ConvertArguments {
   bool with_state = false;
 };
 
-/// The files that accompany the weights: tokenizer, chat template and generation settings.
+/// Files that accompany the weights: tokenizer, chat template, generation settings, and how texts become vectors.
 class Companions {
  public:
-  /// `tokenizer` replaces the tokenizer of the model at `place`. Empty: keep the model's.
-  Companions(const std::string& place, const std::string& tokenizer) : place_(place), file_(tokenizer) {
+  /// `place` is the folder of the model `source`. `tokenizer` replaces its tokenizer; empty: keep it.
+  Companions(const std::string& source, const std::string& place, const std::string& tokenizer)
+      : place_(place), file_(tokenizer) {
+    if (io::is_sentence_transformer(source)) recipe_ = io::vector_recipe_files(source);
     if (folder_exists(place)) {
       for (const auto& entry : fs::directory_iterator(place)) {
         const std::string name = entry.path().filename().string();
@@ -76,6 +79,12 @@ class Companions {
     for (const std::string& name : files_) {
       write_text((fs::path(folder) / name).string(), read_text((fs::path(place_) / name).string()));
     }
+    for (const io::RecipeFile& file : recipe_) {
+      const fs::path target = fs::path(folder) / file.name;
+      fs::create_directories(target.parent_path());
+      file.source.empty() ? write_text(target.string(), file.text)
+                          : static_cast<void>(fs::copy_file(file.source, target));
+    }
     if (!tokenizer_) return;
     if (files_.contains("tokenizer.json")) {
       text::save_tokenizer_config(*tokenizer_, folder);
@@ -84,6 +93,7 @@ class Companions {
     }
   }
 
+  bool has_recipe() const { return !recipe_.empty(); }
   bool has_tokenizer() const { return tokenizer_ || (folder_exists(place_) && !text::tokenizer_file(place_).empty()); }
 
  private:
@@ -122,7 +132,8 @@ class Companions {
   }
 
   std::string place_;
-  std::set<std::string> files_;  ///< files in the source folder to copy unchanged
+  std::set<std::string> files_;         ///< files in the source folder to copy unchanged
+  std::vector<io::RecipeFile> recipe_;  ///< of sentence-transformers
   std::string file_;
   std::unique_ptr<text::Tokenizer> tokenizer_;  ///< written as tokenizer.json and tokenizer_config.json; may be null
 };
@@ -164,7 +175,8 @@ void run(const ConvertArguments& arguments) {
   catch_stop_signals("\nstopping: temporary files are removed; press Ctrl-C again to stop immediately\n");
   const std::string source = source_of(arguments);
   io::Checkpoint checkpoint = io::read_model(source, Device::cpu(), {dtype, progress_of("reading", arch::short_bytes)});
-  Companions companions(io::model_place(source), arguments.tokenizer);
+  if (io::is_sentence_transformer(source)) io::read_vector_recipe(source, checkpoint.spec.d_model);  // only to check it
+  Companions companions(source, io::model_place(source), arguments.tokenizer);
   companions.complete(checkpoint, !arguments.tokenizer.empty());
   const auto add_files = [&](const std::string& folder) {
     companions.write(folder);
@@ -179,9 +191,10 @@ void run(const ConvertArguments& arguments) {
   } else {
     io::write_native(arguments.target, checkpoint, arguments.force, progress, add_files);
   }
-  std::printf("%s: %s parameters, %s%s\n", arguments.target.c_str(),
+  std::printf("%s: %s parameters, %s%s%s\n", arguments.target.c_str(),
               arch::with_commas(arch::count_parameters(checkpoint.spec).total).c_str(), as.c_str(),
-              companions.has_tokenizer() ? ", with its tokenizer" : "");
+              companions.has_tokenizer() ? ", with its tokenizer" : "",
+              companions.has_recipe() ? ", with its pooling and prompts" : "");
 }
 
 }  // namespace

@@ -21,7 +21,11 @@ struct EmbedArguments {
   std::string data;
   std::string text_key = "text";
   std::string tokenizer;
-  std::string pooling = "mean";
+  std::string pooling;
+  bool normalize = false;
+  bool no_normalize = false;
+  std::string prompt_name;
+  std::optional<std::string> prompt;
   std::string out;
   infer::EmbedOptions options;
   int64_t context = 0;
@@ -62,19 +66,31 @@ void print_lines(const std::vector<std::vector<text::TokenId>>& ids, const std::
   }
 }
 
+/// Takes the model's recipe, changed by the options.
+infer::TextReader prepare(EmbedArguments& arguments, const infer::LoadedModel& model) {
+  io::VectorRecipe& recipe = arguments.options.recipe;
+  recipe = infer::vector_recipe(model);
+  if (!arguments.pooling.empty()) recipe.pooling = infer::pooling_named(arguments.pooling);
+  recipe.normalize = arguments.normalize || (recipe.normalize && !arguments.no_normalize);
+  const int64_t limit = model.model->spec().context;
+  if (arguments.context > 0) recipe.max_tokens.reset();
+  std::string prompt = infer::prompt_for(recipe, infer::TextRole::any);
+  if (!arguments.prompt_name.empty()) prompt = infer::prompt_named(recipe, arguments.prompt_name);
+  return {infer::require_tokenizer(model), recipe, arguments.context > 0 ? arguments.context : limit,
+          arguments.prompt.value_or(prompt)};
+}
+
 void run(EmbedArguments& arguments) {
-  arguments.options.pooling = infer::pooling_named(arguments.pooling);
   if (!arguments.out.empty() && !arguments.out.ends_with(".npy")) {
     throw UsageError(str("--out ", arguments.out, ": expected a name that ends in .npy"));
   }
   const std::vector<std::string> texts = texts_of(arguments);
   const infer::LoadedModel model =
       infer::load_model(arguments.model, arguments.device.open(), {arguments.tokenizer, {}});
-  const text::Tokenizer& tokenizer = infer::require_tokenizer(model);
-  const int64_t context = arguments.context > 0 ? arguments.context : model.model->spec().context;
+  const infer::TextReader reader = prepare(arguments, model);
   text::UnknownCharacters unknown;
   std::vector<std::vector<text::TokenId>> ids;
-  for (const std::string& text : texts) ids.push_back(infer::embedding_ids(tokenizer, text, context, &unknown));
+  for (const std::string& text : texts) ids.push_back(reader.ids(text, &unknown));
   report_unknown("text", unknown);
   arguments.options.progress = progress_of("embedding", count_of_tokens);
   const auto vectors = infer::embed(*model.model, ids, arguments.options);
@@ -101,17 +117,28 @@ void add_embed(CLI::App& program) {
       ->required();
   command->add_option("--text-key", arguments->text_key, "In JSON lines: the key of the text")->capture_default_str();
   command->add_flag("--jsonl", arguments->json_lines, "The data are JSON lines, whatever their name");
-  command->add_option("--pooling", arguments->pooling, "mean of all tokens, first token, or last token")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"mean", "first", "last"}));
-  command->add_flag("--normalize", arguments->options.normalize, "Divide each vector by its Euclidean norm");
+  command
+      ->add_option(
+          "--pooling", arguments->pooling,
+          "mean of all tokens, first token, last token, or max of each dimension (default: the model's, else mean)")
+      ->check(CLI::IsMember({"mean", "first", "last", "max"}));
+  CLI::Option* normalize =
+      command->add_flag("--normalize", arguments->normalize,
+                        "Divide each vector by its Euclidean norm (default: as the model says, else no)");
+  command->add_flag("--no-normalize", arguments->no_normalize, "Do not divide by the norm, whatever the model says")
+      ->excludes(normalize);
+  CLI::Option* name =
+      command->add_option("--prompt-name", arguments->prompt_name,
+                          "Put this prompt of the model before each text (default: its default prompt)");
+  command->add_option("--prompt", arguments->prompt, "Put this text before each text; \"\": none")->excludes(name);
   command->add_option("--out", arguments->out,
-                      "A .npy file [texts, d_model] of f32 (default: JSON lines to standard output)");
+                      "A .npy file [texts, numbers] of f32 (default: JSON lines to standard output)");
   command->add_option("--batch", arguments->options.batch, "Most texts in a forward pass")
       ->capture_default_str()
       ->check(at_least(1));
   command
-      ->add_option("--context", arguments->context, "Most tokens of a text; the rest is cut off (default: the model's)")
+      ->add_option("--context", arguments->context,
+                   "Most tokens of a text with its prompt; the rest is cut off (default: the model's)")
       ->check(at_least(1));
   command->add_option("--tokenizer", arguments->tokenizer, "Tokenizer file or folder (default: next to the model)");
   arguments->device.add_to(*command);

@@ -324,6 +324,7 @@ void check_beams(const GenerateArguments& arguments) {
   if (!arguments.neighbours.index.empty()) throw UsageError("--beams and --retrieval were given; expected one of them");
   if (arguments.no_cache) throw UsageError("--beams needs the KV cache; leave out --no-cache");
   if (!arguments.draft.model.empty()) throw UsageError("--beams and --draft were given; expected one of them");
+  if (!arguments.knn.store.empty()) throw UsageError("--beams and --knn were given; expected one of them");
   if (arguments.grammar.open()) {
     throw UsageError(
         "--beams and a grammar (--json-schema, --json-object, --regex, --grammar) were given; expected one of them");
@@ -347,6 +348,11 @@ void run(GenerateArguments& arguments) {
   const infer::LoadedModel model = infer::load_model(
       arguments.model, device,
       {arguments.tokenizer, nn::parse_weight_formats(arguments.weights), /*fingerprint=*/false, parallel});
+  const arch::ArchSpec& spec = model.model->spec();
+  LAMINA_CHECK(spec.encoder || arch::is_causal(spec), arguments.model,
+               ": is an encoder, which generates no text; use lamina embed or lamina eval");
+  LAMINA_CHECK(!spec.encoder || (arguments.draft.model.empty() && arguments.draft.tokens == 0), arguments.model,
+               ": is an encoder–decoder, for which no tokens are drafted; leave out --draft and --draft-tokens");
   arguments.options.stop_tokens = model.stop_tokens;
   LAMINA_CHECK(arguments.stops.empty() || model.tokenizer, "--stop needs a tokenizer; give one with --tokenizer PATH");
   if (model.tokenizer && !arguments.sample_padding)

@@ -81,7 +81,7 @@ void build_index(const IndexArguments& arguments) {
     settings.vectors->graph = arguments.graph;
   }
   search::IndexUpdate update = search::IndexUpdate::create(arguments.folder, settings, arguments.replace);
-  if (model) update.set_embedder(infer::text_embedder(*model));
+  if (model) update.set_embedder(infer::text_embedder(*model, infer::TextRole::document));
   add_sources(arguments, update, device.threads());
   update.commit(device.threads());
   print_state(arguments.folder);
@@ -92,10 +92,8 @@ void add_to_index(const IndexArguments& arguments) {
   search::IndexUpdate update = search::IndexUpdate::open(arguments.folder);
   std::unique_ptr<infer::LoadedModel> model;
   if (const auto& vectors = update.settings().vectors) {
-    model = std::make_unique<infer::LoadedModel>(
-        infer::load_model(arguments.model.empty() ? vectors->model : arguments.model, device));
-    infer::check_embedder(*model, *vectors);
-    update.set_embedder(infer::text_embedder(*model));
+    model = std::make_unique<infer::LoadedModel>(infer::load_embedder(*vectors, arguments.model, device, "--model"));
+    update.set_embedder(infer::text_embedder(*model, infer::TextRole::document));
   }
   add_sources(arguments, update, device.threads());
   update.commit(device.threads());

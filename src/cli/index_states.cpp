@@ -51,6 +51,8 @@ std::vector<text::TokenId> ids_of(const StatesArguments& arguments, const infer:
 void make_states(const StatesArguments& arguments) {
   LAMINA_CHECK(arguments.replace || !path_exists(arguments.out), arguments.out,
                ": already exists; choose another name, or replace it with --force");
+  LAMINA_CHECK(!file_exists(arguments.out) || search::StateStore::is_store(arguments.out), arguments.out,
+               ": is not a store of states, and --force replaces nothing else; choose another name");
   const Device device = arguments.device.open();
   const infer::LoadedModel model = infer::load_model(arguments.model, device, {arguments.tokenizer, {}});
   infer::EvaluateOptions options = arguments.options;

@@ -31,7 +31,7 @@ void KnnChoice::add_to(CLI::App& command) {
       ->needs(given);
 }
 
-std::shared_ptr<const infer::KnnLm> KnnChoice::open(const nn::Model& model) const {
+std::shared_ptr<const infer::KnnLm> KnnChoice::open(nn::Model& model) const {
   if (store.empty()) return nullptr;
   return std::make_shared<infer::KnnLm>(search::StateStore::open(store), options, model);
 }

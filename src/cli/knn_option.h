@@ -15,7 +15,7 @@ struct KnnChoice {
 
   void add_to(CLI::App& command);
   /// Opens the neighbours for a model. Null without --knn.
-  std::shared_ptr<const infer::KnnLm> open(const nn::Model& model) const;
+  std::shared_ptr<const infer::KnnLm> open(nn::Model& model) const;
 };
 
 }  // namespace lamina::cli

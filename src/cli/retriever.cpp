@@ -30,14 +30,16 @@ Retriever::Retriever(const std::string& folder, const RetrieverOptions& options,
   options_.exact = options.exact;
   // If the index lacks what a search needs, the search reports that.
   if (options_.by == RankBy::bm25 || !vectors) return;
-  const std::string path = options.model.empty() ? vectors->model : options.model;
-  model_ = std::make_unique<infer::LoadedModel>(infer::load_model(path, device));
-  infer::check_embedder(*model_, *vectors);
+  model_ =
+      std::make_unique<infer::LoadedModel>(infer::load_embedder(*vectors, options.model, device, "--embedding-model"));
 }
 
 std::vector<search::Hit> Retriever::search(const std::string& query, int64_t top) const {
   search::Query asked{query, {}};
-  if (model_) asked.vector = infer::text_embedder(*model_)(std::vector<std::string>{query});
+  if (model_) {
+    const auto embedder = infer::text_embedder(*model_, infer::TextRole::query);
+    asked.vector = embedder(std::vector<std::string>{query});
+  }
   search::SearchOptions options = options_;
   options.top = top;
   return index_.search(asked, options, device_.threads());

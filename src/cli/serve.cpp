@@ -26,6 +26,7 @@
 #include "lamina/infer/load.h"
 #include "lamina/infer/runner/model_runner.h"
 #include "lamina/serve/api/service.h"
+#include "lamina/serve/api/task_backend.h"
 #include "lamina/serve/http/server.h"
 #include "lamina/text/load.h"
 
@@ -152,6 +153,20 @@ void follow_server(const ServeArguments& arguments, const Ranks& ranks) {
   });
 }
 
+/// Whether a model is served without an engine, for embeddings only.
+bool is_encoder(const nn::Model& model) { return !model.spec().encoder && !arch::is_causal(model.spec()); }
+
+std::shared_ptr<serve::Backend> encoder_backend(const ServeArguments& arguments, const nn::Model& model,
+                                                const std::string& name) {
+  LAMINA_CHECK(arguments.draft.model.empty(), "--draft with ", name,
+               ", an encoder, which generates no text; leave it out");
+  const int64_t own = model.spec().context;
+  const int64_t context = arguments.runner.context > 0 ? std::min(arguments.runner.context, own) : own;
+  return std::make_shared<serve::TaskBackend>(
+      model.spec().vocab_size, context,
+      str("model ", name, " is an encoder, which generates no text; expected /v1/embeddings, or another model"));
+}
+
 /// Loads a model and starts its engine. `number` is the model's index in the list. Reports the stages of loading to
 /// `progress`.
 std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const std::string& argument, int number,
@@ -167,6 +182,13 @@ std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const 
   served->fingerprint = loaded->fingerprint;
   if (served->tokenizer) served->tokenizer_fingerprint = infer::tokenizer_fingerprint(*served->tokenizer);
   served->model = loaded->model.get();
+  served->vectors.normalize = true;
+  if (loaded->vectors) served->vectors = *loaded->vectors;
+  if (is_encoder(*loaded->model) && !ranks) {
+    served->weights = loaded;
+    served->backend = encoder_backend(arguments, *loaded->model, name);
+    return served;
+  }
   set_chat_template(*served, *loaded, arguments.chat_template);
   infer::ModelRunnerOptions runner = runner_options(arguments);
   runner.leader = leader;

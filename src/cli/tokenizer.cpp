@@ -56,7 +56,7 @@ void encode(const TokenizerArguments& arguments, bool given) {
   }
   if (arguments.wrap && tokenizer->bos()) ids.push_back(*tokenizer->bos());
   tokenizer->encode(text_of(arguments, given), ids, arguments.special);
-  if (arguments.wrap && tokenizer->appends_eos()) ids.push_back(*tokenizer->eos());
+  if (arguments.wrap && tokenizer->appended()) ids.push_back(*tokenizer->appended());
   if (arguments.json) {
     nlohmann::json list = nlohmann::json::array();
     for (const text::TokenId id : ids) {

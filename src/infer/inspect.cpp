@@ -163,34 +163,4 @@ std::vector<float> next_token_logprobs(nn::Model& model, std::span<const text::T
   return all;
 }
 
-std::vector<std::vector<float>> mean_hidden_states(nn::Model& model,
-                                                   std::span<const std::vector<text::TokenId>> texts) {
-  std::vector<text::TokenId> all;
-  std::vector<int64_t> starts{0};
-  for (const auto& ids : texts) {
-    LAMINA_CHECK(!ids.empty(), "embed: a text without tokens; expected at least one");
-    all.insert(all.end(), ids.begin(), ids.end());
-    starts.push_back(static_cast<int64_t>(all.size()));
-  }
-  if (texts.empty()) return {};
-  nn::RunOptions options;
-  if (texts.size() > 1) {
-    options.document_starts = Tensor::from(starts, {static_cast<int64_t>(starts.size())}, model.device());
-  }
-  const Tensor hidden = model.hidden(batch_of(model, all), options);
-  const std::vector<float> values = hidden.to_vector<float>();
-  const auto width = static_cast<size_t>(hidden.dim(2));
-  std::vector<std::vector<float>> means;
-  for (size_t text = 0; text < texts.size(); ++text) {
-    std::vector<double> sum(width);
-    for (auto token = static_cast<size_t>(starts[text]); token < static_cast<size_t>(starts[text + 1]); ++token) {
-      for (size_t i = 0; i < width; ++i) sum[i] += values[token * width + i];
-    }
-    const double norm = std::sqrt(std::inner_product(sum.begin(), sum.end(), sum.begin(), 0.0));
-    means.emplace_back();
-    for (const double value : sum) means.back().push_back(norm > 0 ? static_cast<float>(value / norm) : 0.0F);
-  }
-  return means;
-}
-
 }  // namespace lamina::infer

@@ -50,8 +50,4 @@ Inspection inspect(nn::Model& model, std::span<const text::TokenId> ids, const I
 /// Log-probabilities [tokens, vocab_size] for the token after each of `ids`.
 std::vector<float> next_token_logprobs(nn::Model& model, std::span<const text::TokenId> ids, int64_t vocab_size);
 
-/// The mean of the final hidden states of each text, divided by its Euclidean norm: d_model numbers per text. All texts
-/// are computed in one pass, as packed documents that do not attend to each other.
-std::vector<std::vector<float>> mean_hidden_states(nn::Model& model, std::span<const std::vector<text::TokenId>> texts);
-
 }  // namespace lamina::infer

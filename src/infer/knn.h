@@ -23,8 +23,9 @@ struct KnnOptions {
 /// The neighbours of a model's hidden states. Read-only, so it can be shared.
 class KnnLm {
  public:
-  /// Throws an Error if an option is out of range, or if the store does not fit the model's width and vocabulary.
-  KnnLm(std::shared_ptr<const search::StateStore> store, const KnnOptions& options, const nn::Model& model);
+  /// Throws an Error if an option is out of range, or if another model computed the store. The weight formats may
+  /// differ.
+  KnnLm(std::shared_ptr<const search::StateStore> store, const KnnOptions& options, nn::Model& model);
 
   /// Prediction from the neighbours of one state.
   struct Prediction {
@@ -42,8 +43,8 @@ class KnnLm {
   KnnOptions options_;
 };
 
-/// Collects a model's hidden states over `ids`, divided into windows as in evaluate(): one state for each predicted
-/// token.
+/// Collects the hidden states of a decoder over `ids`, divided into windows as in evaluate(): one state for each
+/// predicted token.
 search::StateStoreBuilder collect_states(nn::Model& model, std::span<const text::TokenId> ids, DType dtype,
                                          const EvaluateOptions& options = {});
 

@@ -56,6 +56,21 @@ Tensor own_part(const arch::Shard& shard, const Tensor& whole) {
   return own;
 }
 
+/// The recipe of an architecture with pooling.
+io::VectorRecipe recipe_of(const arch::Pooling& pooling, const io::Checkpoint& checkpoint) {
+  io::VectorRecipe recipe;
+  recipe.pooling = pooling.of;
+  recipe.normalize = pooling.unit_length;
+  if (!pooling.dense) return recipe;
+  io::VectorDense& dense = recipe.dense.emplace_back();
+  dense.activation = pooling.activation;
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    if (name == "pooling.weight") dense.weight = tensor.to(Device::cpu()).to(DType::f32);
+    if (name == "pooling.bias") dense.bias = tensor.to(Device::cpu()).to(DType::f32);
+  }
+  return recipe;
+}
+
 /// The tensors of a checkpoint, in the order of the model's state_dict().
 nn::StateDict in_order_of_model(const io::Checkpoint& checkpoint) {
   std::map<std::string, Tensor> by_name;
@@ -108,8 +123,15 @@ LoadedModel load_model(const std::string& path, const Device& device, const Load
   }
   loaded.model->store_weights(options.weights);
   loaded.stop_tokens = stop_tokens(checkpoint, loaded.tokenizer.get());
+  if (io::is_sentence_transformer(path)) {
+    loaded.vectors = io::read_vector_recipe(path, checkpoint.spec.d_model);
+  } else if (checkpoint.spec.pooling) {
+    loaded.vectors = recipe_of(*checkpoint.spec.pooling, checkpoint);
+  }
   return loaded;
 }
+
+io::VectorRecipe vector_recipe(const LoadedModel& model) { return model.vectors.value_or(io::VectorRecipe{}); }
 
 void check_draft(const LoadedModel& target, const LoadedModel& draft) {
   if (target.tokenizer && draft.tokenizer) {

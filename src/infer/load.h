@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lamina/io/checkpoint.h"
+#include "lamina/io/hf/sentence_transformers.h"
 #include "lamina/nn/model.h"
 #include "lamina/nn/weight_format.h"
 #include "lamina/text/tokenizer.h"
@@ -20,6 +21,8 @@ struct LoadedModel {
   std::string tokenizer_path;                  ///< file or folder of the tokenizer
   std::vector<text::TokenId> stop_tokens;      ///< tokens that end a text, from the tokenizer and the checkpoint
   std::string fingerprint;                     ///< see model_fingerprint; empty unless requested
+  /// How texts become vectors, if the model says so: by the files of sentence-transformers or by spec().pooling.
+  std::optional<io::VectorRecipe> vectors;
 };
 
 /// Options of load_model().
@@ -40,6 +43,9 @@ LoadedModel load_model(const std::string& path, const Device& device, const Load
 /// The part of the whole model's tensors that this rank holds, for Module::adopt_state_dict. All tensors if there is
 /// only one rank.
 nn::StateDict own_tensors(const nn::Model& model, const nn::StateDict& whole);
+
+/// LoadedModel::vectors, or the mean of the hidden states.
+io::VectorRecipe vector_recipe(const LoadedModel& model);
 
 /// Throws an Error unless `draft` can draft tokens for `target`: both need the same tokenizer. If a model has no
 /// tokenizer, the vocabulary sizes must be equal.

@@ -2,85 +2,68 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
-#include "lamina/infer/embed.h"
+#include "lamina/base/files.h"
 
 namespace lamina::infer {
 namespace {
 
-constexpr int64_t kVectorBatchTokens = 4096;
-
-/// Appends the mean-pooled hidden states of texts with equal numbers of tokens.
-void embed_equal(nn::Model& model, const std::vector<std::vector<text::TokenId>>& ids, const std::vector<size_t>& which,
-                 std::vector<float>& vectors) {
-  const auto batch = static_cast<int64_t>(which.size());
-  const auto length = static_cast<int64_t>(ids[which[0]].size());
-  std::vector<int64_t> inputs;
-  for (const size_t text : which) inputs.insert(inputs.end(), ids[text].begin(), ids[text].end());
-  const Tensor hidden = text_states(model, Tensor::from(inputs, {batch, length}, model.device()));
-  const auto width = static_cast<size_t>(hidden.dim(2));
-  const std::vector<float> states = hidden.to_vector<float>();
-  std::vector<double> sums(width);
-  for (size_t row = 0; row < which.size(); ++row) {
-    std::fill(sums.begin(), sums.end(), 0.0);
-    for (size_t at = 0; at < static_cast<size_t>(length); ++at) {
-      const float* state = &states[(row * static_cast<size_t>(length) + at) * width];
-      for (size_t i = 0; i < width; ++i) sums[i] += static_cast<double>(state[i]);
-    }
-    for (size_t i = 0; i < width; ++i)
-      vectors[which[row] * width + i] = static_cast<float>(sums[i] / static_cast<double>(length));
-  }
-}
+constexpr int64_t kVectorBatch = 64;
 
 std::vector<double> probe_of(const LoadedModel& model) {
   const std::vector<std::string> text{search::kProbeText};
-  const std::vector<float> vector = text_embedder(model)(text);
+  const std::vector<float> vector = text_embedder(model, TextRole::document)(text);
   return {vector.begin(), vector.begin() + static_cast<std::ptrdiff_t>(std::min(vector.size(), search::kProbeValues))};
 }
 
 }  // namespace
 
-search::Embedder text_embedder(const LoadedModel& model) {
-  const text::Tokenizer& tokenizer = require_tokenizer(model);
-  return [&model, &tokenizer](std::span<const std::string> texts) {
-    const auto context = static_cast<size_t>(model.model->spec().context);
-    std::vector<float> vectors(texts.size() * static_cast<size_t>(model.model->spec().d_model));
+search::Embedder text_embedder(const LoadedModel& model, TextRole role) {
+  const io::VectorRecipe recipe = vector_recipe(model);
+  const TextReader reader(require_tokenizer(model), recipe, model.model->spec().context, prompt_for(recipe, role));
+  const int64_t width = vector_width(recipe, model.model->spec().d_model);
+  return [&model, recipe, reader, width](std::span<const std::string> texts) {
+    std::vector<float> vectors(texts.size() * static_cast<size_t>(width));
     std::vector<std::vector<text::TokenId>> ids;
-    std::map<size_t, std::vector<size_t>> by_length;  // equal lengths need no padding, which could change the states
-    for (const std::string& text : texts) {
-      text::UnknownCharacters skipped;  // missing characters should not abort the building of an index
-      ids.push_back(prompt_ids(tokenizer, text, &skipped));
-      if (ids.back().size() > context) ids.back().resize(context);
-      if (!ids.back().empty()) by_length[ids.back().size()].push_back(ids.size() - 1);
+    std::vector<size_t> which;  // texts with tokens
+    for (size_t i = 0; i < texts.size(); ++i) {
+      text::UnknownCharacters skipped;  // a few characters that the vocabulary lacks should not stop an index
+      ids.push_back(reader.ids(texts[i], &skipped));
+      ids.back().empty() ? ids.pop_back() : which.push_back(i);
     }
-    for (const auto& [length, which] : by_length) {
-      const size_t most = std::max<size_t>(1, static_cast<size_t>(kVectorBatchTokens) / length);
-      for (size_t at = 0; at < which.size(); at += most) {
-        const auto begin = which.begin() + static_cast<std::ptrdiff_t>(at);
-        embed_equal(*model.model, ids, {begin, begin + static_cast<std::ptrdiff_t>(std::min(most, which.size() - at))},
-                    vectors);
-      }
+    const auto made = embed(*model.model, ids, {.recipe = recipe, .batch = kVectorBatch});
+    for (size_t i = 0; i < which.size(); ++i) {
+      std::copy(made[i].begin(), made[i].end(), &vectors[which[i] * static_cast<size_t>(width)]);
     }
-    search::normalize_rows(vectors, model.model->spec().d_model);
+    search::normalize_rows(vectors, width);
     return vectors;
   };
+}
+
+LoadedModel load_embedder(const search::VectorSettings& settings, const std::string& given, const Device& device,
+                          const std::string& option) {
+  LAMINA_CHECK(!given.empty() || path_exists(settings.model), settings.model,
+               ": the model that the index was built with does not exist; give its new place with ", option);
+  LoadedModel model = load_model(given.empty() ? settings.model : given, device);
+  check_embedder(model, settings, option);
+  return model;
 }
 
 search::VectorSettings vector_settings(const LoadedModel& model, const std::string& path) {
   search::VectorSettings settings;
   settings.model = path;
-  settings.dim = model.model->spec().d_model;
+  settings.dim = vector_width(vector_recipe(model), model.model->spec().d_model);
   settings.probe = probe_of(model);
   return settings;
 }
 
-void check_embedder(const LoadedModel& model, const search::VectorSettings& settings) {
+void check_embedder(const LoadedModel& model, const search::VectorSettings& settings, const std::string& option) {
   const std::vector<double> probe = probe_of(model);
-  bool same = model.model->spec().d_model == settings.dim && probe.size() == settings.probe.size();
+  const int64_t width = vector_width(vector_recipe(model), model.model->spec().d_model);
+  bool same = width == settings.dim && probe.size() == settings.probe.size();
   for (size_t i = 0; same && i < probe.size(); ++i) same = std::abs(probe[i] - settings.probe[i]) < 0.05;
   LAMINA_CHECK(same, model.path, ": gives other vectors than the model that the index was built with, ", settings.model,
-               "; give that model with --model");
+               "; give that model with ", option);
 }
 
 }  // namespace lamina::infer

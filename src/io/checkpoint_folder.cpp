@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "lamina/base/error.h"
+#include "lamina/io/hf/sentence_transformers.h"
 #include "lamina/io/safetensors.h"
 
 namespace lamina::io {
@@ -67,7 +68,7 @@ std::string first_foreign_file(const std::set<fs::path>& entries) {
     const std::string name = entry.filename().string();
     const bool weights = is_weights_name(name) && file_exists(entry) && holds_our_weights(entry);
     const bool beside = std::ranges::find(kConfigurations, name) != kConfigurations.end() || is_companion_file(name);
-    if (!weights && !(beside && file_exists(entry))) return name;
+    if (!weights && !(beside && file_exists(entry)) && !is_recipe_entry(entry.string())) return name;
     ours = ours || weights;
   }
   return ours ? "" : entries.begin()->filename().string();

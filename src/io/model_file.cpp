@@ -5,6 +5,7 @@
 
 #include "lamina/base/files.h"
 #include "lamina/io/hf.h"
+#include "lamina/io/hf/sentence_transformers.h"
 #include "lamina/io/llama2c.h"
 
 namespace lamina::io {
@@ -16,6 +17,10 @@ std::string model_place(const std::string& path) {
     const fs::path folder = fs::path(path) / inside;
     if (path_exists(fs::path(path) / "recipe.json") && path_exists(folder / "architecture.json"))
       return folder.string();
+  }
+  if (is_sentence_transformer(path) && !path_exists(fs::path(path) / "config.json") &&
+      !path_exists(fs::path(path) / "architecture.json")) {
+    return encoder_folder(path);
   }
   return path;
 }

@@ -13,7 +13,8 @@ struct ReadOptions {
   Progress progress;           ///< called with bytes read; may be empty
 };
 /// Resolves `path` to the model's location. For the folder of a training run (with recipe.json): its best checkpoint
-/// or, if there is none, the last one. Otherwise `path` itself.
+/// or, if there is none, the last one. For a folder of sentence-transformers: the encoder's folder in it. Otherwise
+/// `path` itself.
 std::string model_place(const std::string& path);
 
 /// Reads a model in any supported format: a Hugging Face folder (config.json), Lamina's own format (architecture.json),

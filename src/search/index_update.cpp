@@ -32,6 +32,22 @@ void remove_leftovers(const std::string& folder, const Manifest& manifest) {
   for (const fs::path& leftover : leftovers) fs::remove(leftover, error);
 }
 
+/// Throws Error unless `folder` is absent, or a folder with nothing but files of an index: only those are replaced.
+void check_replaceable(const std::string& folder) {
+  if (!path_exists(folder)) return;
+  LAMINA_CHECK(folder_exists(folder), folder, ": is a file, expected the name of a folder");
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    const bool segment = name.starts_with("segment-") && name.find(".lsx") != std::string::npos;
+    const bool ours = segment || name.starts_with(kManifestFile) || name == "lock";
+    LAMINA_CHECK(
+        ours && file_exists(entry.path()), folder, ": holds '", name,
+        "', which no index has; only an index is replaced. Choose another name, or remove the folder yourself");
+  }
+  LAMINA_CHECK(!error, folder, ": cannot be listed: ", error.message(), "; check the permissions");
+}
+
 bool is_deleted_document(const SegmentRecord& record, int64_t document) {
   const auto after = std::upper_bound(record.deleted.begin(), record.deleted.end(), document,
                                       [](int64_t value, const auto& range) { return value < range.first; });
@@ -76,6 +92,7 @@ IndexUpdate IndexUpdate::create(const std::string& folder, const IndexSettings& 
   (void)Manifest::parse(update.manifest_.to_text(),
                         "the settings of the index");  // throws if the settings could not be read back
   update.folder_ = folder;
+  if (replace) check_replaceable(folder);
   update.created_ = std::make_unique<NewFolder>(folder, replace);
   update.builder_ = std::make_unique<SegmentBuilder>();
   return update;
@@ -206,7 +223,9 @@ void IndexUpdate::commit(const Threads& threads, bool compact) {
   ++manifest_.next;  // every commit has a different number, which readers compare
   write_text(path(kManifestFile), manifest_.to_text());
   remove_leftovers(created_ ? created_->path("") : folder_, manifest_);
-  if (created_) created_->publish();
+  if (!created_) return;
+  check_replaceable(folder_);  // files may have been added meanwhile
+  created_->publish();
 }
 
 }  // namespace lamina::search

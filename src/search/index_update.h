@@ -35,7 +35,8 @@ class IndexLock {
 /// update removes files that no manifest names.
 class IndexUpdate {
  public:
-  /// Starts a new index. It becomes visible at commit(). Throws an Error if `folder` exists, unless `replace` is set.
+  /// Starts a new index. It becomes visible at commit(). Throws an Error if `folder` exists, unless `replace` is set
+  /// and it holds nothing but an index.
   static IndexUpdate create(const std::string& folder, const IndexSettings& settings, bool replace);
   /// Starts an update of an existing index. Throws an Error if another process is updating it.
   static IndexUpdate open(const std::string& folder);

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lamina/base/crc32c.h"
 #include "lamina/base/json.h"
 
 namespace lamina::search {
@@ -43,6 +44,13 @@ class ObjectReader {
   const Json& json_;
   std::string name_;
 };
+
+/// CRC-32C of the other keys, written without white space.
+uint32_t checksum_of(Json json) {
+  json.erase("checksum");
+  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return crc32c(text.data(), text.size());
+}
 
 VectorSettings parse_vectors(const ObjectReader& from) {
   VectorSettings vectors;
@@ -96,6 +104,11 @@ Manifest Manifest::parse(const std::string& text, const std::string& name) {
   LAMINA_CHECK(root.text("format") == "lamina-index", name, ": is of format ", root.text("format"),
                ", expected lamina-index");
   (void)root.number("version", 1, 1);
+  constexpr int64_t kNoChecksum = -1;  // of older indexes
+  const int64_t checksum = json.contains("checksum") ? root.number("checksum", 0, UINT32_MAX) : kNoChecksum;
+  LAMINA_CHECK(checksum == kNoChecksum || checksum == checksum_of(json), name,
+               ": has another checksum than it says; it is damaged. Build the index again");
+  LAMINA_CHECK(json.size() == (checksum == kNoChecksum ? 7 : 8), name, ": has an unknown key; build the index again");
   Manifest manifest;
   manifest.next = root.number("next", 1, int64_t{1} << 60U);
   manifest.settings.bm25 = root.flag("bm25");
@@ -140,7 +153,8 @@ std::string Manifest::to_text() const {
     for (const auto& [begin, end] : segment.deleted) deleted.push_back({begin, end});
     json["segments"].push_back({{"file", segment.file}, {"deleted", deleted}});
   }
-  return json.dump(1) + "\n";
+  json["checksum"] = checksum_of(json);
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace lamina::search

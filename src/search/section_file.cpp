@@ -1,6 +1,7 @@
 #include "lamina/search/section_file.h"
 
 #include <algorithm>
+#include <fstream>
 
 #include "lamina/base/crc32c.h"
 
@@ -47,6 +48,15 @@ void SectionWriter::publish() {
 
 SectionFile SectionFile::open(const std::string& path, std::string_view kind) {
   return parse(map_file(path, "a file of an index"), path, kind);
+}
+
+bool is_section_file(const std::string& path, std::string_view kind) {
+  std::array<char, 16> start{};
+  std::ifstream file(path, std::ios::binary);
+  file.read(start.data(), start.size());
+  const std::string_view text(start.data(), start.size());
+  return file.good() && text.starts_with(std::string_view(kSectionMagic, sizeof(kSectionMagic))) &&
+         text.substr(12) == kind;
 }
 
 SectionFile SectionFile::parse(MappedFile mapped, const std::string& name, std::string_view kind) {

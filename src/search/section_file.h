@@ -105,6 +105,9 @@ class SectionFile {
   std::map<std::string, std::span<const std::byte>> sections_;
 };
 
+/// Whether a file begins as one of this kind; it may be damaged.
+bool is_section_file(const std::string& path, std::string_view kind);
+
 /// Throws an Error unless `starts` ascends from 0 to `end`. `what` is its name in messages.
 template <class T>
 void check_starts(std::span<const T> starts, uint64_t end, const std::string& name, const char* what) {

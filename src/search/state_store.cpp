@@ -42,6 +42,12 @@ void StateStoreBuilder::add(std::span<const float> states, std::span<const int64
   vectors_.append(states);
 }
 
+void StateStoreBuilder::set_probe(std::vector<float> probe) {
+  LAMINA_CHECK(static_cast<int64_t>(probe.size()) == vectors_.dim(), "state store: a probe of ", probe.size(),
+               " values for states of ", vectors_.dim(), " dimensions");
+  probe_ = std::move(probe);
+}
+
 void StateStoreBuilder::write(const std::string& path, const std::string& model, bool graph, const HnswOptions& options,
                               const Threads& threads) const {
   LAMINA_CHECK(count() > 0, "state store: no states; give a text of at least two tokens");
@@ -52,6 +58,7 @@ void StateStoreBuilder::write(const std::string& path, const std::string& model,
   out.add<int64_t>("knn.info", info);
   out.add<double>("knn.scale", scale);
   out.add<char>("knn.model", model);
+  if (!probe_.empty()) out.add<float>("knn.probe", probe_);
   out.add<uint32_t>("knn.tokens", tokens_);
   write_vectors(out, vectors);
   if (graph) write_graph(out, build_hnsw(vectors, Metric::l2, options, threads).view());
@@ -62,6 +69,8 @@ std::shared_ptr<const StateStore> StateStore::open(const std::string& path) {
   return parse(SectionFile::open(path, kStoreKind));
 }
 
+bool StateStore::is_store(const std::string& path) { return is_section_file(path, kStoreKind); }
+
 std::shared_ptr<const StateStore> StateStore::parse(SectionFile file) {
   auto store = std::make_shared<StateStore>();
   store->file_ = std::move(file);
@@ -71,6 +80,9 @@ std::shared_ptr<const StateStore> StateStore::parse(SectionFile file) {
   store->graph_ = read_graph(from, store->vectors_.count);
   store->tokens_ = from.section_of<uint32_t>("knn.tokens", count);
   store->model_ = from.section<char>("knn.model");
+  if (from.has("knn.probe")) {
+    store->probe_ = from.section_of<float>("knn.probe", static_cast<size_t>(store->vectors_.dim));
+  }
   store->vocab_ = from.section_of<int64_t>("knn.info", 1)[0];
   store->scale_ = from.section_of<double>("knn.scale", 1)[0];
   LAMINA_CHECK(count > 0 && store->vocab_ >= 1 && std::isfinite(store->scale_) && store->scale_ > 0, from.name(),

@@ -18,6 +18,8 @@ class StateStoreBuilder {
   /// Adds states [n, dim], and the token after each.
   void add(std::span<const float> states, std::span<const int64_t> next_tokens);
   int64_t count() const { return vectors_.count(); }
+  /// The model's state after a fixed text [dim], by which readers recognize the model.
+  void set_probe(std::vector<float> probe);
   /// Writes the store atomically. `graph`: also builds a graph for approximate search.
   void write(const std::string& path, const std::string& model, bool graph, const HnswOptions& options,
              const Threads& threads) const;
@@ -26,12 +28,14 @@ class StateStoreBuilder {
   Vectors vectors_;
   int64_t vocab_;
   std::vector<uint32_t> tokens_;
+  std::vector<float> probe_;
 };
 
 /// A memory-mapped store of hidden states and their next tokens. Distances are squared Euclidean.
 class StateStore {
  public:
   static std::shared_ptr<const StateStore> open(const std::string& path);
+  static bool is_store(const std::string& path);  ///< whether a file is a store, possibly damaged
   /// Like open(), for bytes in memory. Throws an Error if anything is inconsistent.
   static std::shared_ptr<const StateStore> parse(SectionFile file);
 
@@ -44,6 +48,7 @@ class StateStore {
   double scale() const { return scale_; }
   /// Path of the model that computed the states.
   std::string_view model() const { return {model_.data(), model_.size()}; }
+  std::span<const float> probe() const { return probe_; }  ///< see StateStoreBuilder; empty: the file has none
   bool has_graph() const { return graph_.has_value(); }
   size_t bytes() const { return file_.bytes(); }
   uint32_t token(int64_t row) const { return tokens_[static_cast<size_t>(row)]; }
@@ -59,6 +64,7 @@ class StateStore {
   std::optional<HnswView> graph_;
   std::span<const uint32_t> tokens_;
   std::span<const char> model_;
+  std::span<const float> probe_;
   int64_t vocab_ = 0;
   double scale_ = 1;
   std::optional<FlatSearch> flat_;

@@ -52,7 +52,7 @@ void add_bert_specials(TokenizerSpec& spec, const std::string& name) {
   }
   LAMINA_CHECK(spec.unknown && spec.bos && spec.eos, name,
                ": [UNK], [CLS] or [SEP] is missing; expected the vocabulary of a BERT model, one token per line");
-  spec.appends_eos = true;
+  spec.appended = spec.eos;
 }
 
 }  // namespace lamina::text

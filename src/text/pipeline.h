@@ -28,7 +28,7 @@ class Pipeline : public Tokenizer {
   std::optional<TokenId> id_of(std::string_view token) const override;
   std::optional<TokenId> bos() const override { return spec_.bos; }
   std::optional<TokenId> eos() const override { return spec_.eos; }
-  bool appends_eos() const override { return spec_.appends_eos && spec_.eos; }
+  std::optional<TokenId> appended() const override { return spec_.appended; }
   std::string to_json() const override { return write_json(spec_); }
   Description describe() const override;
 

@@ -145,7 +145,7 @@ void read_post_processor(const json& node, TokenizerSpec& spec, const std::strin
         if (!part.is_object() || !part.contains("SpecialToken") || !part["SpecialToken"].is_object()) continue;
         std::optional<TokenId>& slot = before ? spec.bos : spec.eos;
         slot = id_of(part["SpecialToken"].value("id", json()));
-        if (!before) spec.appends_eos = slot.has_value();
+        if (!before) spec.appended = slot;
       }
     } else if (type == "RobertaProcessing" || type == "BertProcessing") {
       const auto first = [&](const char* key) {
@@ -154,7 +154,7 @@ void read_post_processor(const json& node, TokenizerSpec& spec, const std::strin
       };
       spec.bos = first("cls");
       spec.eos = first("sep");
-      spec.appends_eos = spec.eos.has_value();
+      spec.appended = spec.eos;
     } else {
       LAMINA_CHECK(type == "ByteLevel", where, ": the type \"", type, "\" is not supported");
     }

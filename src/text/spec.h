@@ -127,7 +127,7 @@ struct TokenizerSpec {
   bool strip_prefix = false;  ///< decoding removes the prefix
   std::optional<TokenId> bos;
   std::optional<TokenId> eos;
-  bool appends_eos = false;  ///< the post-processor adds eos after a text, such as [SEP] or </s> of encoders
+  std::optional<TokenId> appended;  ///< what the post-processor puts after a text, as [SEP] or </s> of encoders
 };
 
 /// Builds the tokenizer. `name` is the file's name in messages.

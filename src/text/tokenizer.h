@@ -64,8 +64,9 @@ class Tokenizer {
   virtual std::optional<TokenId> bos() const { return {}; }
   virtual std::optional<TokenId> eos() const { return {}; }  ///< The token that ends a text, if there is one.
 
-  /// Whether the model expects eos() after a text, like [SEP] of BERT and `</s>` of T5. encode() does not add it.
-  virtual bool appends_eos() const { return false; }
+  /// The token that a text ends with for the model: [SEP] of BERT, `</s>` of T5. Usually eos(). encode() does not add
+  /// it.
+  virtual std::optional<TokenId> appended() const { return {}; }
 
   /// A tokenizer.json that parse_tokenizer() can read, and Hugging Face's tokenizers library, too.
   virtual std::string to_json() const = 0;

@@ -273,7 +273,7 @@ void add_pieces(TokenizerSpec& spec, std::vector<ScoredPiece> pieces, bool byte_
     add({VocabEntry::Kind::opaque, special}, 0);
   }
   spec.eos = 1;
-  spec.appends_eos = true;
+  spec.appended = spec.eos;
   spec.unknown = 2;
   spec.byte_fallback = byte_fallback;
   for (int byte = 0; byte_fallback && byte < 256; ++byte) {

@@ -133,7 +133,7 @@ const AddedToken* added(const TokenizerSpec& spec, TokenId id) {
 /// A template that adds bos before a text and, for encoders, eos after it. null if there is neither.
 Json post_processor(const TokenizerSpec& spec) {
   const AddedToken* bos = spec.bos ? added(spec, *spec.bos) : nullptr;
-  const AddedToken* eos = spec.appends_eos && spec.eos ? added(spec, *spec.eos) : nullptr;
+  const AddedToken* eos = spec.appended ? added(spec, *spec.appended) : nullptr;
   if (bos == nullptr && eos == nullptr) return nullptr;
   Json single = Json::array();
   Json pair = Json::array();

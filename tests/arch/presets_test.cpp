@@ -62,6 +62,10 @@ TEST(Presets, parametersAreThePublishedNumbers) {
       {"bert-large", 335174458},
       {"roberta-base", 124697433},
       {"roberta-large", 355412057},
+      {"xlm-roberta-base", 278295186},
+      {"xlm-roberta-large", 560142482},
+      {"camembert-base", 110655493},
+      {"minilm-l6", 22713216 - (384 * 384 + 384)},  // transformers counts a pooler
       {"distilbert-base", 66985530},
       {"t5-small", 60506624},
       {"t5-base", 222903552},

@@ -1,5 +1,5 @@
-// Reads any bytes as a Hugging Face config.json and as an architecture file: gives an architecture or an Error. If a
-// family can express the result, it is written and read back unchanged.
+// Reads any bytes as a Hugging Face config.json, as an architecture file, and as the settings of sentence-transformers:
+// gives a result or an Error. If a family can express the architecture, it is written and read back unchanged.
 #include <cstdint>
 #include <string>
 
@@ -7,6 +7,35 @@
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
 #include "lamina/io/hf/family.h"
+#include "lamina/io/hf/sentence_transformers.h"
+
+namespace {
+
+void read_settings(const std::string& text) {
+  namespace io = lamina::io;
+  const auto tolerate = [](const auto& read) {
+    try {
+      read();
+    } catch (const lamina::Error&) {
+    }
+  };
+  io::VectorRecipe recipe;
+  tolerate([&] {
+    if (io::parse_modules(text, "fuzz").size() < 2) __builtin_trap();
+  });
+  tolerate([&] { io::parse_pooling(text, "fuzz", 32, recipe); });
+  tolerate([&] {
+    io::parse_text_limits(text, "fuzz", recipe);
+    if (recipe.max_tokens && *recipe.max_tokens < 1) __builtin_trap();
+  });
+  tolerate([&] {
+    io::VectorRecipe prompts;
+    io::parse_prompts(text, "fuzz", prompts);
+    if (!prompts.default_prompt.empty() && !prompts.prompts.contains(prompts.default_prompt)) __builtin_trap();
+  });
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
@@ -25,5 +54,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!(lamina::arch::read_spec(written, "fuzz") == spec)) __builtin_trap();
   } catch (const lamina::Error&) {
   }
+  read_settings(text);
   return 0;
 }

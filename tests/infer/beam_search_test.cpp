@@ -180,8 +180,12 @@ TEST(Embed, PoolsTheHiddenStates) {
   const auto owner = tiny_model(20, 6);
   nn::Model& model = *owner;
   const std::vector<std::vector<TokenId>> texts = {{1, 2, 3}, {4}, {5, 6, 7}, {1, 2, 3}};
-  for (const infer::Pooling pooling : {infer::Pooling::mean, infer::Pooling::first, infer::Pooling::last}) {
-    const auto vectors = infer::embed(model, texts, {.pooling = pooling, .normalize = false, .batch = 2});
+  using arch::PoolingKind;
+  for (const PoolingKind pooling : {PoolingKind::mean, PoolingKind::first, PoolingKind::last, PoolingKind::max}) {
+    EXPECT_EQ(infer::pooling_named(std::string(names_of(pooling)[static_cast<size_t>(pooling)])), pooling);
+    infer::EmbedOptions options{.batch = 2};
+    options.recipe.pooling = pooling;
+    const auto vectors = infer::embed(model, texts, options);
     ASSERT_EQ(vectors.size(), 4U);
     for (size_t t = 0; t < texts.size(); ++t) {
       const std::vector<int64_t> wide(texts[t].begin(), texts[t].end());
@@ -191,16 +195,23 @@ TEST(Embed, PoolsTheHiddenStates) {
       const size_t width = values.size() / wide.size();
       for (size_t i = 0; i < width; ++i) {
         double sum = 0;
-        for (size_t k = 0; k < wide.size(); ++k) sum += values[k * width + i];
-        const double expected = pooling == infer::Pooling::mean    ? sum / static_cast<double>(length)
-                                : pooling == infer::Pooling::first ? values[i]
-                                                                   : values[values.size() - width + i];
+        double most = values[i];
+        for (size_t k = 0; k < wide.size(); ++k) {
+          sum += values[k * width + i];
+          most = std::max(most, values[k * width + i]);
+        }
+        const double expected = pooling == PoolingKind::mean    ? sum / static_cast<double>(length)
+                                : pooling == PoolingKind::first ? values[i]
+                                : pooling == PoolingKind::last  ? values[values.size() - width + i]
+                                                                : most;
         EXPECT_NEAR(vectors[t][i], expected, 1e-5);
       }
     }
   }
   double square = 0;
-  const auto unit = infer::embed(model, texts, {.normalize = true});
+  infer::EmbedOptions normalized;
+  normalized.recipe.normalize = true;
+  const auto unit = infer::embed(model, texts, normalized);
   for (const float value : unit[0]) square += value * value;
   EXPECT_NEAR(square, 1, 1e-5);
   EXPECT_NE(error_of([&] { infer::embed(model, {{}}); }).find("no tokens"), std::string::npos);

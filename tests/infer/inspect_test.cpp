@@ -1,5 +1,6 @@
 // Predictions, divergences, embeddings and fingerprints of a model, against sums written from the formulas in f64.
 #include "lamina/infer/inspect.h"
+#include "lamina/infer/embed.h"
 
 #include <gtest/gtest.h>
 
@@ -95,7 +96,10 @@ TEST(Inspect, KeepsTheHeadsThatWereAskedFor) {
 }
 
 TEST(Inspect, EmbeddingsAreNormalizedMeansAndIndependentOfTheBatch) {
-  for (const char* name : {"llama-tiny", "mamba-tiny", "gpt2-tiny"}) {
+  io::VectorRecipe recipe;
+  recipe.normalize = true;
+  for (const char* name : {"llama-tiny", "mamba-tiny", "gpt2-tiny", "bert-tiny", "roberta-tiny", "modernbert-tiny",
+                           "longformer-tiny", "bigbird-tiny"}) {
     const NamedSpec named = changed(name, {});
     nn::Model model(named.spec, Device::cpu(2));
     scramble(model);
@@ -103,7 +107,7 @@ TEST(Inspect, EmbeddingsAreNormalizedMeansAndIndependentOfTheBatch) {
     for (const int64_t length : {1, 7, 4}) {
       texts.push_back(narrow_ids(random_ids(length, named.spec.vocab_size, static_cast<uint64_t>(length))));
     }
-    const auto together = infer::mean_hidden_states(model, texts);
+    const auto together = infer::embed_together(model, texts, recipe);
     ASSERT_EQ(together.size(), 3U);
     for (size_t t = 0; t < texts.size(); ++t) {
       const std::vector<int64_t> ids(texts[t].begin(), texts[t].end());

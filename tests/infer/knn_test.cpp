@@ -184,8 +184,17 @@ TEST_F(KnnTest, RefusesWhatDoesNotFit) {
   expect_error(with([](KnnOptions& o) { o.neighbors = 0; }), "at least 1");
   expect_error(with([](KnnOptions& o) { o.lambda = 1.5; }), "0 to 1");
   expect_error(with([](KnnOptions& o) { o.beam = 10; }), "--graph");
-  const nn::Model other(arch::resolve(arch::load_preset("llama-tiny"), "other"), device_);
+  nn::Model other(arch::resolve(arch::load_preset("llama-tiny"), "other"), device_);
   expect_error([&] { KnnLm(states, {}, other); }, "give the store of this model");
+  nn::Model stranger(tiny_spec(), device_, {.seed = 9});
+  expect_error([&] { KnnLm(states, {}, stranger); }, "the states of another model, tiny");
+  model_.store_weights(nn::parse_weight_formats("q4"));
+  KnnLm(states, {}, model_);  // the same model in another format
+  for (const char* preset : {"bert-tiny", "bart-tiny"}) {
+    nn::Model encoder(arch::resolve(arch::load_preset(preset)), device_);
+    expect_error([&] { infer::collect_states(encoder, markov_text(50, kVocab, 1), DType::f16); }, "expected a decoder");
+    expect_error([&] { KnnLm(states, {}, encoder); }, "expected a decoder");
+  }
 }
 
 TEST(Retrieval, FillsTheTemplate) {

@@ -92,9 +92,9 @@ TEST(Encoder, SegmentsAreAddedToTokens) {
   EXPECT_GT(largest_error(model->logits(ids, {.segments = ones}), model->logits(ids)), 1e-6);
 }
 
-TEST(Encoder, PoolingIsTheMeanOrTheFirstToken) {
-  for (const char* of : {"mean", "first"}) {
-    const NamedSpec named = changed("modernbert-tiny", {std::string("pooling.of=") + of, "classifier={\"classes\":3}"});
+TEST(Encoder, PoolingIsTheMeanTheMaximumOrOneToken) {
+  for (const std::string of : {"mean", "first", "last", "max"}) {
+    const NamedSpec named = changed("modernbert-tiny", {"pooling.of=" + of, "classifier={\"classes\":3}"});
     const auto model = model_in_f64(named.spec);
     const Tensor ids = tokens(2, 8, named.spec, 9);
     const std::vector<int64_t> lengths{8, 5};
@@ -102,11 +102,18 @@ TEST(Encoder, PoolingIsTheMeanOrTheFirstToken) {
     const std::vector<double> hidden = model->hidden(ids, {.lengths = lengths}).to_vector<double>();
     const auto width = static_cast<size_t>(named.spec.d_model);
     for (size_t row = 0; row < 2; ++row) {
-      const size_t used = std::string(of) == "mean" ? static_cast<size_t>(lengths[row]) : 1;
+      const auto length = static_cast<size_t>(lengths[row]);
       for (size_t c = 0; c < width; ++c) {
+        const auto at = [&](size_t t) { return hidden[(row * 8 + t) * width + c]; };
         double sum = 0;
-        for (size_t t = 0; t < used; ++t) sum += hidden[(row * 8 + t) * width + c];
-        EXPECT_NEAR(pooled[row * width + c], sum / static_cast<double>(used), 1e-6) << of;
+        double most = at(0);
+        for (size_t t = 0; t < length; ++t) sum += at(t);
+        for (size_t t = 0; t < length; ++t) most = std::max(most, at(t));
+        const double expected = of == "mean"    ? sum / static_cast<double>(length)
+                                : of == "first" ? at(0)
+                                : of == "last"  ? at(length - 1)
+                                                : most;
+        EXPECT_NEAR(pooled[row * width + c], expected, 1e-6) << of;
       }
     }
     EXPECT_EQ(model->class_logits(ids, {.lengths = lengths}).shape(), (Shape{2, 3}));

@@ -62,7 +62,7 @@ TEST(WordPiece, GivesTheIdsOfBert) {
   expect_golden(*again(*tokenizer), "bert");
   EXPECT_EQ(tokenizer->bos(), TokenId{101});
   EXPECT_EQ(tokenizer->eos(), TokenId{102});
-  EXPECT_TRUE(tokenizer->appends_eos());
+  EXPECT_EQ(tokenizer->appended(), tokenizer->eos());
   EXPECT_EQ(tokenizer->decode(ids_of(*tokenizer, "Unaffable, isn't it?")), "unaffable, isn ' t it?");
 }
 
@@ -104,6 +104,14 @@ TEST(WordPiece, ReadsAVocabularyOfLines) {
   const auto cased = load_tokenizer(folder);
   EXPECT_EQ(cased->encode("Abc abc"), (Ids{4, 5, 6, 5}));
   EXPECT_EQ(cased->bos(), TokenId{2}) << "a config without names keeps [CLS]";
+  EXPECT_EQ(cased->appended(), TokenId{3});
+  // What ends a text for the model need not be the EOS token of generation.
+  write_text(folder + "/tokenizer_config.json", R"({"do_lower_case": false, "eos_token": "[PAD]"})");
+  const auto other = load_tokenizer(folder);
+  EXPECT_EQ(other->eos(), TokenId{0});
+  EXPECT_EQ(other->appended(), TokenId{3});
+  EXPECT_EQ(again(*other)->appended(), TokenId{3});
+  write_text(folder + "/tokenizer_config.json", R"({"do_lower_case": false})");
   write_text(folder + "/vocab.txt", "[UNK]\n[CLS]\n[SEP]\n\nab\n");
   EXPECT_NE(error_of([&] { load_tokenizer(folder); }).find("line 4 is empty"), std::string::npos);
   std::filesystem::remove_all(folder);
@@ -122,7 +130,7 @@ TEST(Unigram, GivesTheIdsOfWordsWithAPrefix) {
   expect_golden(*tokenizer, "unigram_words");
   expect_golden(*again(*tokenizer), "unigram_words");
   EXPECT_FALSE(tokenizer->bos());
-  EXPECT_TRUE(tokenizer->appends_eos());
+  EXPECT_EQ(tokenizer->appended(), tokenizer->eos());
   EXPECT_EQ(tokenizer->token(*tokenizer->eos()), "</s>");
 }
 

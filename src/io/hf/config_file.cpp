@@ -48,9 +48,24 @@ Json meaning_of(const Json& token, int64_t vocab_size) {
   return row >= 0 && row < vocab_size ? Json(row) : Json();
 }
 
+/// Whether "architectures" names the class without a head.
+bool names_headless(const Json& json, const Family& family) {
+  const auto found = json.find("architectures");
+  return family.headless && found != json.end() && found->is_array() && !found->empty() &&
+         found->front() == std::string(family.headless->architecture);
+}
+
+void refuse_lone_encoder(const Json& json) {
+  const auto found = json.find("architectures");
+  if (found == json.end() || !found->is_array() || found->empty() || !found->front().is_string()) return;
+  const std::string name = found->front().get<std::string>().substr(0, 64);
+  LAMINA_CHECK(!name.ends_with("EncoderModel"), "architectures: \"", name,
+               "\" is an encoder without its decoder, which is not read; give the whole model");
+}
+
 }  // namespace
 
-Config read_config(std::string_view text, const std::string& name) {
+Config read_config(std::string_view text, const std::string& name, std::optional<bool> headless) {
   const Json json = parse_json<Json>(with_quoted_infinities(text), name);
   LAMINA_CHECK(json.is_object(), name, ": expected an object of settings");
   const auto type = json.find("model_type");
@@ -59,8 +74,10 @@ Config read_config(std::string_view text, const std::string& name) {
   try {
     Config config;
     config.family = &family(type->get<std::string>());
+    refuse_lone_encoder(json);
     ConfigMap map(json, name);
     Draft draft;
+    draft.headless = headless.value_or(names_headless(json, *config.family));
     config.family->config(map, draft);
     map.finish();
     config.spec = arch::resolve(assemble(draft), name);
@@ -78,10 +95,12 @@ Config read_config(std::string_view text, const std::string& name) {
 
 std::string write_config(const Family& family, const arch::ArchSpec& resolved, const Metadata& tokens, DType dtype) {
   Draft draft = take_apart(resolved);
+  draft.headless = is_headless(family, resolved);
   ConfigMap map;
   family.config(map, draft);
   map.finish();
-  Json json = {{"architectures", {std::string(family.architecture)}}, {"model_type", std::string(family.model_type)}};
+  const std::string_view architecture = draft.headless ? family.headless->architecture : family.architecture;
+  Json json = {{"architectures", {std::string(architecture)}}, {"model_type", std::string(family.model_type)}};
   json.update(map.written());
   for (const char* key : kTokens) {
     // Written as null rather than omitted: the family's default may be outside this vocabulary.

@@ -32,6 +32,7 @@ struct Draft {
   std::optional<arch::Mixer> other_mixer;  ///< the mixer of these layers; take_apart() stores the first one it finds
   bool first_unnormed = false;             ///< the first layer has no norm before its mixer
   bool scale_falls_by_layer = false;       ///< layer i divides its attention scale by i + 1
+  bool headless = false;                   ///< an encoder without a masked-language-model head (HeadlessFiles)
 };
 
 /// The architecture that a draft describes, not resolved.

@@ -57,6 +57,20 @@ const Family& family(const std::string& model_type) {
                   nearest.empty() ? "known are " + list : "did you mean " + nearest + "?"));
 }
 
+bool is_headless(const Family& family, const arch::ArchSpec& resolved) {
+  const arch::Head& head = resolved.head;
+  return family.headless && head.tied && !head.bias && !head.transform;
+}
+
+NameMap written_names(const Family& family, const arch::ArchSpec& resolved) {
+  NameMap names = family.names;
+  if (!is_headless(family, resolved)) return names;
+  for (NameEntry& entry : names) {
+    if (entry.hf.starts_with(family.headless->prefix)) entry.hf.remove_prefix(family.headless->prefix.size());
+  }
+  return names;
+}
+
 void layers(ConfigMap& map, std::string_view keys, Draft& draft, int64_t otherwise) {
   map_layers(map, keys, draft.n_layers, otherwise);
 }

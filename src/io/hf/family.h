@@ -15,6 +15,13 @@ struct ConstantTensor {
   double (*value)(const arch::Block& block);
 };
 
+/// Files of an encoder without its masked-language-model head, as transformers' base classes write them.
+struct HeadlessFiles {
+  std::string_view architecture;  ///< the class name in config.json
+  std::string_view prefix;        ///< of tensor names in files with a head; these have none
+  std::string_view head;          ///< a tensor that only files with a head have
+};
+
 /// A model_type: its config.json and its tensor names, for reading and writing.
 struct Family {
   std::string_view model_type;
@@ -26,6 +33,7 @@ struct Family {
   NameMap parameters = {};     ///< transformers' parameter names in memory, if they differ from the names in the files
   std::span<const std::string_view> extras = {};   ///< name prefixes of other heads' tensors; skipped
   std::span<const ConstantTensor> constants = {};  ///< scalars to check when reading and to store when writing
+  std::optional<HeadlessFiles> headless = {};      ///< unset: all files have a head
 };
 
 /// A ConstantTensor of one layer: the full name and the expected value.
@@ -41,13 +49,19 @@ std::span<const Family> families();
 /// Finds a family by its model_type. For an unknown one, the Error suggests the nearest name.
 const Family& family(const std::string& model_type);
 
+/// Whether an architecture of this family is written as HeadlessFiles: its head is only the tied embedding.
+bool is_headless(const Family& family, const arch::ArchSpec& resolved);
+/// The tensor names that are written for an architecture.
+NameMap written_names(const Family& family, const arch::ArchSpec& resolved);
+
 /// The content of a config.json of any known family; the architecture is resolved.
 struct Config {
   const Family* family = nullptr;
   arch::ArchSpec spec;
   Metadata tokens;  ///< as in Checkpoint
 };
-Config read_config(std::string_view text, const std::string& name);
+/// `headless`: whether the weights lack the head; default: as "architectures" says.
+Config read_config(std::string_view text, const std::string& name, std::optional<bool> headless = {});
 /// Writes a resolved architecture as the family's config.json. It may lose information: read it back and compare.
 std::string write_config(const Family& family, const arch::ArchSpec& resolved, const Metadata& tokens, DType dtype);
 

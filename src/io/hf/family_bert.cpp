@@ -7,6 +7,17 @@ using namespace arch;  // NOLINT: almost all names here are from arch
 
 constexpr AttentionBias kBiased{true, true, true, true};
 
+/// The head is the embedding with a bias; without a head its definition is the embedding alone.
+void masked_head(ConfigMap& m, Draft& d, bool bias) {
+  if (d.headless) {
+    m.ignore({"tie_word_embeddings"});
+    m.constant(d.spec.head, Head{.tied = true});
+    return;
+  }
+  tied(m, d, true);
+  m.constant(d.spec.head.bias, bias);
+}
+
 /// A post-norm encoder with biases, a norm after the embedding and a masked-language-model head.
 Attention& masked_encoder(ConfigMap& m, Draft& d) {
   auto& a = m.as<Attention>(d.block.mixer);
@@ -14,14 +25,14 @@ Attention& masked_encoder(ConfigMap& m, Draft& d) {
   m.constant(a.bias, kBiased);
   m.constant(d.block.placement, Placement::post);
   m.constant(d.spec.final_norm, false);
-  tied(m, d, true);
-  m.constant(d.spec.head.bias, true);
+  masked_head(m, d, true);
   return a;
 }
 
 /// The embedding and the head use the same norm as the layers. The head uses the activation of the feed-forward.
 void share_norm(ConfigMap& m, Draft& d, Activation activation) {
   m.constant(d.spec.embedding.norm, d.spec.norm);
+  if (d.headless) return;
   m.constant(d.spec.head.transform, HeadTransform{.activation = activation, .bias = true, .norm = d.spec.norm});
 }
 
@@ -32,7 +43,10 @@ Attention& bert_base(ConfigMap& m, Draft& d, std::string_view activation, int64_
   m.entry("hidden_size", d.spec.d_model, 768);
   layers(m, "num_hidden_layers", d, 12);
   m.entry("num_attention_heads", a.n_heads, 12);
-  m.entry("type_vocab_size", d.spec.embedding.segments, 2);
+  int64_t segments = d.spec.embedding.segments.value_or(0);
+  m.entry("type_vocab_size", segments, 2);
+  if (segments < 1) m.fail("type_vocab_size", str(segments, ", expected at least 1; this family adds segments"));
+  m.constant(d.spec.embedding.segments, segments);
   PlainFfn& f = plain(m, d, "intermediate_size", 3072, "hidden_act", activation);
   m.constant(f.bias, true);
   layer_norm(m, d, "layer_norm_eps", eps);
@@ -77,8 +91,8 @@ void big_bird(ConfigMap& m, Draft& d) {
 }
 
 /// Learned positions start after the padding row: the first padding_token + 1 rows of the position table are unused.
-void roberta(ConfigMap& m, Draft& d) {
-  bert_base(m, d, "gelu", 50265, 1e-12);
+void roberta_of(ConfigMap& m, Draft& d, int64_t vocabulary) {
+  bert_base(m, d, "gelu", vocabulary, 1e-12);
   padding(m, d, 1);
   auto& learned = m.as<LearnedPosition>(d.spec.position);
   const int64_t offset = d.spec.embedding.padding_token.value_or(-1) + 1;
@@ -87,6 +101,11 @@ void roberta(ConfigMap& m, Draft& d) {
   m.entry("max_position_embeddings", rows, 512);
   m.constant(d.spec.context, rows - offset);
 }
+
+void roberta(ConfigMap& m, Draft& d) { roberta_of(m, d, 50265); }
+
+/// XLM-RoBERTa and CamemBERT: RoBERTa with another vocabulary.
+void roberta_kin(ConfigMap& m, Draft& d) { roberta_of(m, d, 30522); }
 
 /// Sliding-window attention in both directions. The first token is global: it attends to all tokens and has its own
 /// projections.
@@ -120,6 +139,16 @@ void distilbert(ConfigMap& m, Draft& d) {
   m.ignore({"qa_dropout", "seq_classif_dropout", "tie_weights_"});
 }
 
+void modernbert_head(ConfigMap& m, Draft& d) {
+  masked_head(m, d, true);
+  if (d.headless) return m.ignore({"classifier_activation", "classifier_bias", "decoder_bias"});
+  HeadTransform& transform = m.need(d.spec.head.transform);
+  m.entry("classifier_activation", transform.activation, "gelu");
+  m.entry("classifier_bias", transform.bias, false);
+  m.constant(transform.norm, d.spec.norm);
+  m.entry("decoder_bias", d.spec.head.bias, true);
+}
+
 /// Pre-norm encoder with RoPE and a gated feed-forward. Local layers (sliding window) alternate with global ones.
 void modernbert(ConfigMap& m, Draft& d) {
   auto& a = m.as<Attention>(d.block.mixer);
@@ -136,12 +165,7 @@ void modernbert(ConfigMap& m, Draft& d) {
   m.entry("norm_bias", norm.bias, false);
   m.constant(d.spec.embedding.norm, d.spec.norm);
   m.constant(d.first_unnormed, true);
-  HeadTransform& transform = m.need(d.spec.head.transform);
-  m.entry("classifier_activation", transform.activation, "gelu");
-  m.entry("classifier_bias", transform.bias, false);
-  m.constant(transform.norm, d.spec.norm);
-  m.entry("decoder_bias", d.spec.head.bias, true);
-  tied(m, d, true);
+  modernbert_head(m, d);
   padding(m, d, 50283);
   m.local_and_global_rope(d, 10000.0, 160000.0, "global_rope_theta", "local_rope_theta");
   // local_attention is the full width; a query sees half of it on each side.
@@ -248,24 +272,44 @@ NameMap modernbert_names() {
           {"decoder.*", "head.*"}};
 }
 
-/// Tensors of other heads, and the second name of the head's bias. They are skipped.
-constexpr std::string_view kBertExtras[] = {"bert.pooler.", "cls.seq_relationship.", "cls.predictions.decoder.bias"};
-constexpr std::string_view kRobertaExtras[] = {"roberta.pooler.", "longformer.pooler.", "lm_head.decoder.bias"};
+/// Tensors of other heads, and the second name of the head's bias. They are skipped. Files without a head have a pooler
+/// without a prefix.
+constexpr std::string_view kBertExtras[] = {"bert.pooler.", "pooler.", "cls.seq_relationship.",
+                                            "cls.predictions.decoder.bias"};
+constexpr std::string_view kRobertaExtras[] = {"roberta.pooler.", "longformer.pooler.", "pooler.",
+                                               "lm_head.decoder.bias"};
+
+constexpr std::string_view kBertHead = "cls.predictions.transform.dense.weight";
+constexpr std::string_view kRobertaHead = "lm_head.dense.weight";
+
+Family with_headless(Family family, const HeadlessFiles& headless, std::span<const std::string_view> extras = {}) {
+  family.headless = headless;
+  family.extras = extras;
+  return family;
+}
 
 }  // namespace
 
 std::vector<Family> bert_kin() {
-  std::vector<Family> kin{
-      {"bert", "BertForMaskedLM", bert, bert_names()},
-      {"roberta", "RobertaForMaskedLM", roberta, joined({roberta_names(), roberta_head_names()})},
-      {"distilbert", "DistilBertForMaskedLM", distilbert, distilbert_names()},
-      {"longformer", "LongformerForMaskedLM", longformer, joined({longformer_names(), roberta_head_names()})},
-      {"modernbert", "ModernBertForMaskedLM", modernbert, modernbert_names()},
-      {"big_bird", "BigBirdForMaskedLM", big_bird, bert_names()},
+  const NameMap roberta_all = joined({roberta_names(), roberta_head_names()});
+  return {
+      with_headless({"bert", "BertForMaskedLM", bert, bert_names()}, {"BertModel", "bert.", kBertHead}, kBertExtras),
+      with_headless({"roberta", "RobertaForMaskedLM", roberta, roberta_all}, {"RobertaModel", "roberta.", kRobertaHead},
+                    kRobertaExtras),
+      with_headless({"xlm-roberta", "XLMRobertaForMaskedLM", roberta_kin, roberta_all},
+                    {"XLMRobertaModel", "roberta.", kRobertaHead}, kRobertaExtras),
+      with_headless({"camembert", "CamembertForMaskedLM", roberta_kin, roberta_all},
+                    {"CamembertModel", "roberta.", kRobertaHead}, kRobertaExtras),
+      with_headless({"distilbert", "DistilBertForMaskedLM", distilbert, distilbert_names()},
+                    {"DistilBertModel", "distilbert.", "vocab_transform.weight"}),
+      with_headless(
+          {"longformer", "LongformerForMaskedLM", longformer, joined({longformer_names(), roberta_head_names()})},
+          {"LongformerModel", "longformer.", kRobertaHead}, kRobertaExtras),
+      with_headless({"modernbert", "ModernBertForMaskedLM", modernbert, modernbert_names()},
+                    {"ModernBertModel", "model.", "head.dense.weight"}),
+      with_headless({"big_bird", "BigBirdForMaskedLM", big_bird, bert_names()}, {"BigBirdModel", "bert.", kBertHead},
+                    kBertExtras),
   };
-  kin[0].extras = kin[5].extras = kBertExtras;
-  kin[1].extras = kin[3].extras = kRobertaExtras;
-  return kin;
 }
 
 }  // namespace lamina::io::hf

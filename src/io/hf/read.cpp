@@ -186,9 +186,14 @@ Checkpoint read_hf(const std::string& folder, const Device& device, const HfRead
   LAMINA_CHECK(!options.dtype || is_floating(*options.dtype), "weights cannot be read as ", *options.dtype,
                "; use f32, bf16, f16 or f64");
   const std::string path = folder + "/config.json";
-  const hf::Config config = hf::read_config(read_text(path), path);
-  Checkpoint checkpoint{config.spec, {}, std::string(config.family->model_type), config.tokens};
+  const std::string text = read_text(path);
+  hf::Config config = hf::read_config(text, path);
   hf::Shards shards(folder, device);
+  if (const auto& headless = config.family->headless) {
+    // Weights saved without a head may still name the class with one.
+    config = hf::read_config(text, path, shards.find(std::string(headless->head)).empty());
+  }
+  Checkpoint checkpoint{config.spec, {}, std::string(config.family->model_type), config.tokens};
   checkpoint.tensors = hf::Loader(*config.family, checkpoint.spec, shards, options, device).load();
   return checkpoint;
 }

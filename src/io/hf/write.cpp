@@ -27,7 +27,7 @@ Fit fit_of(const Family& family, const arch::ArchSpec& spec) {
       fit.differences.push_back(
           str(row.path, ": ", row.a.empty() ? "absent" : row.a, ", the family has ", row.b.empty() ? "none" : row.b));
     }
-    if (fit.differences.empty()) stored_tensors(family.names, spec);
+    if (fit.differences.empty()) stored_tensors(written_names(family, spec), spec);
   } catch (const Error& error) {
     // This family cannot represent the architecture at all, so rank it after every family that can.
     fit.differences.assign(1000, std::string(error.what()));
@@ -168,7 +168,8 @@ std::string write_hf(const std::string& folder, const Checkpoint& checkpoint, co
   const DType dtype = options.dtype.value_or(checkpoint.tensors.front().tensor.dtype());
   write_text(target.path("config.json"), hf::write_config(family, checkpoint.spec, checkpoint.tokens, dtype));
   hf::Writer(checkpoint, options, target)
-      .write(hf::stored_tensors(family.names, checkpoint.spec), hf::named_constants(family, checkpoint.spec));
+      .write(hf::stored_tensors(hf::written_names(family, checkpoint.spec), checkpoint.spec),
+             hf::named_constants(family, checkpoint.spec));
   if (options.add_files) options.add_files(target.path(""));
   target.publish();
   return std::string(family.model_type);

@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
-#include "lamina/infer/inspect.h"
+#include "lamina/infer/embed.h"
 #include "lamina/serve/api/answer_job.h"
 #include "lamina/serve/api/model_task.h"
 #include "lamina/serve/api/request_fields.h"
@@ -39,6 +40,8 @@ class EmbeddingJob final : public ModelTask {
 
  private:
   void read_input(Fields& fields);
+  /// The prompt that the request names, or the model's default.
+  std::string read_prompt(Fields& fields) const;
   void next_batch();
   void compute(nn::Model& model);
   Json body() const;
@@ -51,18 +54,43 @@ class EmbeddingJob final : public ModelTask {
   std::vector<std::vector<float>> results_;
 };
 
+std::string EmbeddingJob::read_prompt(Fields& fields) const {
+  const std::string name = fields.text("prompt_name");
+  if (name.empty()) return infer::prompt_for(model_->vectors, infer::TextRole::any);
+  try {
+    return infer::prompt_named(model_->vectors, name);
+  } catch (const Error& error) {
+    fields.fail("prompt_name", error.what());
+  }
+}
+
 void EmbeddingJob::read_input(Fields& fields) {
+  const std::string prompt = read_prompt(fields);
+  // Too long a text is refused below, not cut.
+  io::VectorRecipe uncut = model_->vectors;
+  uncut.max_tokens.reset();
+  std::optional<infer::TextReader> reader;
+  const auto encoded = [&](const std::string& text) {
+    try {
+      if (!reader) reader.emplace(tokenizer_of(*model_), uncut, std::numeric_limits<int64_t>::max(), prompt);
+      return reader->ids(text);
+    } catch (const ApiError&) {
+      throw;
+    } catch (const Error& error) {
+      throw ApiError(400, str("input: ", error.what()), "input");
+    }
+  };
   const Json* input = fields.find("input");
   if (!input) fields.fail("input", "is missing; expected a string, strings, token ids or lists of token ids");
   const auto is_number = [](const Json& item) { return item.is_number(); };
   if (input->is_string()) {
-    inputs_.push_back(encode_prompt(*model_, input->get<std::string>(), "input"));
+    inputs_.push_back(encoded(input->get<std::string>()));
   } else if (input->is_array() && !input->empty() && std::all_of(input->begin(), input->end(), is_number)) {
     inputs_.push_back(checked_ids(*input, *model_, "input"));
   } else if (input->is_array() && !input->empty() && input->size() <= kMaxInputs) {
     for (const Json& item : *input) {
       if (item.is_string()) {
-        inputs_.push_back(encode_prompt(*model_, item.get<std::string>(), "input"));
+        inputs_.push_back(encoded(item.get<std::string>()));
       } else if (item.is_array()) {
         inputs_.push_back(checked_ids(item, *model_, "input"));
       } else {
@@ -73,7 +101,8 @@ void EmbeddingJob::read_input(Fields& fields) {
     fields.fail("input", str(brief(*input), "; expected a string, or a list of 1 to ", kMaxInputs,
                              " strings, token ids or lists of token ids"));
   }
-  const int64_t context = model_->backend->shape().context;
+  const int64_t context =
+      std::min(model_->backend->shape().context, model_->vectors.max_tokens.value_or(kMaxEmbeddedTokens));
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const auto length = static_cast<int64_t>(inputs_[i].size());
     tokens_ += length;
@@ -98,7 +127,7 @@ void EmbeddingJob::read(const Json& json) {
     fields.fail("encoding_format", str("'", format.substr(0, 40), "'; expected float or base64"));
   }
   base64_ = format == "base64";
-  const int64_t width = model_->model->spec().d_model;
+  const int64_t width = infer::vector_width(model_->vectors, model_->model->spec().d_model);
   dimensions_ = static_cast<size_t>(fields.integer("dimensions", width, 1, width));
   fields.text("user");
   fields.finish();
@@ -119,7 +148,8 @@ void EmbeddingJob::compute(nn::Model& model) {
   while (end < inputs_.size() && (end == first || tokens + static_cast<int64_t>(inputs_[end].size()) <= limit)) {
     tokens += static_cast<int64_t>(inputs_[end++].size());
   }
-  for (auto& vector : infer::mean_hidden_states(model, std::span(inputs_).subspan(first, end - first))) {
+  const auto inputs = std::span(inputs_).subspan(first, end - first);
+  for (auto& vector : infer::embed_together(model, inputs, model_->vectors)) {
     results_.push_back(std::move(vector));
   }
   if (end < inputs_.size()) return next_batch();

@@ -6,8 +6,7 @@
 
 namespace lamina::serve {
 
-/// POST /v1/embeddings: the mean of the final hidden states, divided by its Euclidean norm. Throws ApiError and
-/// QueueFull.
+/// POST /v1/embeddings: vectors of texts by the recipe of the model. Throws ApiError and QueueFull.
 void run_embeddings(const Json& body, const std::shared_ptr<Exchange>& exchange,
                     const std::shared_ptr<ServedModel>& model);
 

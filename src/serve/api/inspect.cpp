@@ -148,6 +148,9 @@ void InspectJob::read(const Json& json) {
   fields.find("model");
   fields.find("compare_with");
   if (!model_->runs_tasks()) fields.fail("model", str(model_->id, " cannot be inspected", model_->why_no_tasks()));
+  if (!arch::is_causal(model_->model->spec())) {
+    fields.fail("model", str(model_->id, " is an encoder, which predicts no next tokens; expected a decoder"));
+  }
   read_prompt(fields);
   read_attention(fields);
   options_.top = fields.integer("top", 5, 0, kMaxInspectTop);

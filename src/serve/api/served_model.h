@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lamina/infer/engine/engine_thread.h"
+#include "lamina/io/hf/sentence_transformers.h"
 #include "lamina/nn/model.h"
 #include "lamina/serve/api/engine_events.h"
 #include "lamina/text/grammar/grammar_state.h"
@@ -62,6 +63,7 @@ class ServedModel {
   bool has_own_template = true;       ///< false: chat_template is a default, the model was not trained with one
   std::string fingerprint;            ///< hash of architecture, weights and tokenizer; see infer::model_fingerprint
   std::string tokenizer_fingerprint;  ///< empty without a tokenizer
+  io::VectorRecipe vectors;           ///< how texts become vectors; by default the normalized mean
   /// May be used only between two engine steps (Backend::post), and only if runs_tasks(). Null for a backend without a
   /// model.
   nn::Model* model = nullptr;
