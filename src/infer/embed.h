@@ -42,6 +42,7 @@ class TextReader {
   /// An Error if the recipe does not support the prompt. `tokenizer` must outlive the reader.
   TextReader(const text::Tokenizer& tokenizer, const io::VectorRecipe& recipe, int64_t context, std::string prompt);
 
+  /// The token ids of the prompt and the text. Characters without a token are added to `unknown`, if given.
   std::vector<text::TokenId> ids(const std::string& text, text::UnknownCharacters* unknown = nullptr) const;
 
  private:
