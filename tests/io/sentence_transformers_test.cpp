@@ -184,7 +184,9 @@ TEST(SentenceTransformers, OnePoolingIsRead) {
   refuses(with("pooling_mode_mean_sqrt_len_tokens", true), "pooling_mode_mean_sqrt_len_tokens: is not supported");
   refuses(with("pooling_mode_weightedmean_tokens", true), "pooling_mode_weightedmean_tokens: is not supported");
   refuses(with("pooling_mode", "median"), "pooling_mode: \"median\", expected cls, mean, max or lasttoken");
-  refuses(with("word_embedding_dimension", 48), "word_embedding_dimension: 48, the encoder's hidden states have 32");
+  Json wide = with("pooling_mode_cls_token", true);
+  wide["word_embedding_dimension"] = 48;
+  refuses(wide, "word_embedding_dimension: 48, the encoder's hidden states have 32");
   refuses(with("pooling_mode_max_tokens", 1), "pooling_mode_max_tokens: 1, expected true or false");
   refuses(with("pooling_mode_mean_token", true), "did you mean pooling_mode_mean_tokens?");
 }
