@@ -1,5 +1,6 @@
 #include "lamina/serve/http/connection.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "lamina/base/error.h"
@@ -11,6 +12,7 @@ namespace {
 
 constexpr size_t kReadBytes = 4096;
 constexpr double kLingerSeconds = 2;
+constexpr double kBufferedSeconds = 0.1;  // to read a request from the buffer alone
 /// Bytes of later requests that are read while one is answered. Beyond it a disconnect is noticed only when writing.
 constexpr size_t kMaxEarlyBytes = 65536;
 /// Capacity of the output buffer that a connection keeps between two responses.
@@ -102,6 +104,13 @@ void Connection<Stream>::on_readable(const Error& error) {
   if (!half_closed_ && buffer_.size() < kMaxEarlyBytes) wait_readable();
 }
 
+/// After the client has closed its sending side, only requests that are in the buffer already can be read. Asio reports
+/// the end once; a later read would wait until the deadline.
+template <class Stream>
+double Connection<Stream>::seconds_to_read(double seconds) const {
+  return half_closed_ ? std::min(seconds, kBufferedSeconds) : seconds;
+}
+
 template <class Stream>
 void Connection<Stream>::read_header() {
   if (buffer_.size() == 0) {
@@ -114,7 +123,7 @@ void Connection<Stream>::read_header() {
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(core_.options.max_header_bytes));
   parser_->body_limit(static_cast<uint64_t>(core_.options.max_body_bytes));
-  arm(deadline_, core_.options.header_seconds, &Connection::abort);
+  arm(deadline_, seconds_to_read(core_.options.header_seconds), &Connection::abort);
   http::async_read_header(stream_, buffer_, *parser_,
                           [self = this->shared_from_this()](const Error& error, size_t) { self->on_header(error); });
 }
@@ -154,7 +163,7 @@ void Connection<Stream>::on_header(const Error& error) {
     return send(serial_, std::move(*response));
   }
   if (body_read_) return dispatch();
-  arm(deadline_, core_.options.body_seconds, &Connection::abort);
+  arm(deadline_, seconds_to_read(core_.options.body_seconds), &Connection::abort);
   if (header_of(request_->headers, "expect").empty()) return read_body();
   in_flight_ = "HTTP/1.1 100 Continue\r\n\r\n";
   asio::async_write(stream_, asio::buffer(in_flight_), [self = this->shared_from_this()](const Error& failed, size_t) {

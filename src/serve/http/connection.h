@@ -78,6 +78,7 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
   void arm(asio::steady_timer& timer, double seconds, void (Connection::*action)());
   void wait_readable();
   void on_readable(const Error& error);
+  double seconds_to_read(double seconds) const;
   void read_header();
   void on_header(const Error& error);
   void read_body();
