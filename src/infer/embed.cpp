@@ -198,26 +198,26 @@ std::vector<std::vector<float>> embed(nn::Model& model, const std::vector<std::v
 
 std::vector<std::vector<float>> embed_together(nn::Model& model, std::span<const std::vector<text::TokenId>> texts,
                                                const io::VectorRecipe& recipe) {
-  std::vector<int64_t> all;
-  std::vector<int64_t> starts{0};
-  for (const auto& ids : texts) {
-    LAMINA_CHECK(!ids.empty(), "embed: a text without tokens; expected at least one");
-    all.insert(all.end(), ids.begin(), ids.end());
-    starts.push_back(static_cast<int64_t>(all.size()));
-  }
   if (texts.empty()) return {};
   nn::RunOptions options;
-  if (texts.size() > 1) {
-    options.document_starts = Tensor::from(starts, {static_cast<int64_t>(starts.size())}, model.device());
+  size_t longest = 0;
+  for (const auto& ids : texts) {
+    LAMINA_CHECK(!ids.empty(), "embed: a text without tokens; expected at least one");
+    options.lengths.push_back(static_cast<int64_t>(ids.size()));
+    longest = std::max(longest, ids.size());
   }
-  const Tensor hidden = model.hidden(Tensor::from(all, {1, static_cast<int64_t>(all.size())}, model.device()), options);
+  std::vector<int64_t> padded(texts.size() * longest);
+  for (size_t row = 0; row < texts.size(); ++row) {
+    std::copy(texts[row].begin(), texts[row].end(), padded.begin() + static_cast<int64_t>(row * longest));
+  }
+  const Shape shape{static_cast<int64_t>(texts.size()), static_cast<int64_t>(longest)};
+  const Tensor hidden = model.hidden(Tensor::from(padded, shape, model.device()), options);
   const std::vector<float> values = hidden.to(DType::f32).to_vector<float>();
-  const int64_t width = hidden.dim(2);
+  const auto width = static_cast<size_t>(hidden.dim(2));
   std::vector<std::vector<double>> pooled;
-  for (size_t text = 0; text < texts.size(); ++text) {
-    const auto begin = static_cast<size_t>(starts[text] * width);
-    const auto end = static_cast<size_t>(starts[text + 1] * width);
-    pooled.push_back(pooled_states(std::span(values).subspan(begin, end - begin), width, recipe.pooling));
+  for (size_t row = 0; row < texts.size(); ++row) {
+    const auto states = std::span(values).subspan(row * longest * width, texts[row].size() * width);
+    pooled.push_back(pooled_states(states, static_cast<int64_t>(width), recipe.pooling));
   }
   return finished_vectors(pooled, recipe);
 }

@@ -422,12 +422,14 @@ TEST(engine_thread, a_failure_of_any_kind_ends_only_the_answers_of_its_step) {
   for (const Finish expected : {Finish::error, Finish::max_tokens}) {
     const auto queue = engine.submit(request);
     std::optional<Finish> finish;
+    std::string error;
     while (!finish) {
       const auto update = queue->pop(20);
       ASSERT_TRUE(update);
       finish = update->finish;
+      error = update->error;
     }
-    EXPECT_EQ(*finish, expected);
+    EXPECT_EQ(name_of(*finish), name_of(expected)) << error;
   }
 }
 

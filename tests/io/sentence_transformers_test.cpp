@@ -249,7 +249,7 @@ TEST(SentenceTransformers, DenseLayersMustFit) {
   };
   refuses("in_features", 5, both, "in_features: 5, the vectors have 4 numbers");
   refuses("out_features", nullptr, both, "out_features: is missing");
-  refuses("out_features", 2, both, "'linear.weight' is f32 [3, 4], config.json means floating numbers [2, 4]");
+  refuses("out_features", 2, both, "'linear.weight' is f32 [3,4], config.json means floating numbers [2,4]");
   refuses("activation_function", "torch.nn.modules.activation.PReLU", both, "PReLU\" is not supported; expected Tanh");
   refuses("bias", false, both, "tensor 'linear.bias' has no place in a linear layer without bias");
   refuses("bias", true, {both[0]}, "has no tensor 'linear.bias'");
