@@ -333,7 +333,13 @@ std::optional<Finish> Engine::Impl::accept_forced(Answer& answer, Update& update
 
 /// After a failed step, the contents of the cache are unknown. Ends all running answers and clears the prefix cache.
 void Engine::Impl::fail(const std::string& message) {
-  in_flight.clear();
+  // The results of earlier steps are dropped; left in the runner, they would be taken for those of later steps.
+  for (; !in_flight.empty(); in_flight.pop_front()) {
+    try {
+      runner->wait();
+    } catch (const std::exception&) {  // the step failed too, or was the one that is reported
+    }
+  }
   while (!scheduler.running().empty()) {
     const std::shared_ptr<Answer> answer = scheduler.running().back();
     Update update = update_for(*answer);
