@@ -204,7 +204,6 @@ class RowSchedule {
   static constexpr int64_t kRows = 4;
 
  private:
-
   /// The whole of a row if the frequencies of its cached tokens changed, else the next few tokens.
   RowChunk chunk_of(int64_t row) {
     const int64_t before = driver_.length(row);

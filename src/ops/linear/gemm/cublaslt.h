@@ -10,14 +10,23 @@ namespace lamina::ops::cuda {
 struct CublasLt {
   explicit CublasLt(const SharedLibrary& library);
 
-#define LAMINA_CUBLASLT_FUNCTIONS(F)                                                                             \
-  F(Create)                                                                                                      \
-  F(Destroy)                                                                                                     \
-  F(GetStatusString)                                                                                             \
-  F(Matmul)                                                                                                      \
-  F(MatmulAlgoGetHeuristic) F(MatmulDescCreate) F(MatmulDescDestroy) F(MatmulDescSetAttribute)                   \
-      F(MatmulPreferenceCreate) F(MatmulPreferenceDestroy) F(MatmulPreferenceSetAttribute) F(MatrixLayoutCreate) \
-          F(MatrixLayoutDestroy) F(MatrixLayoutSetAttribute)
+// clang-format off: one function per line
+#define LAMINA_CUBLASLT_FUNCTIONS(F) \
+  F(Create)                          \
+  F(Destroy)                         \
+  F(GetStatusString)                 \
+  F(Matmul)                          \
+  F(MatmulAlgoGetHeuristic)          \
+  F(MatmulDescCreate)                \
+  F(MatmulDescDestroy)               \
+  F(MatmulDescSetAttribute)          \
+  F(MatmulPreferenceCreate)          \
+  F(MatmulPreferenceDestroy)         \
+  F(MatmulPreferenceSetAttribute)    \
+  F(MatrixLayoutCreate)              \
+  F(MatrixLayoutDestroy)             \
+  F(MatrixLayoutSetAttribute)
+// clang-format on
 #define LAMINA_DECLARE(name) decltype(&::cublasLt##name) name;
   LAMINA_CUBLASLT_FUNCTIONS(LAMINA_DECLARE)
 #undef LAMINA_DECLARE

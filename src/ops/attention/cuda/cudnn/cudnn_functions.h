@@ -10,13 +10,19 @@ namespace lamina::ops::cuda {
 struct CudnnFunctions {
   explicit CudnnFunctions(const SharedLibrary& library);
 
-#define LAMINA_CUDNN_FUNCTIONS(F)                                                                                    \
-  F(Create)                                                                                                          \
-  F(Destroy)                                                                                                         \
-  F(SetStream)                                                                                                       \
-  F(GetErrorString)                                                                                                  \
-  F(BackendCreateDescriptor) F(BackendDestroyDescriptor) F(BackendExecute) F(BackendFinalize) F(BackendGetAttribute) \
-      F(BackendSetAttribute)
+// clang-format off: one function per line
+#define LAMINA_CUDNN_FUNCTIONS(F) \
+  F(Create)                       \
+  F(Destroy)                      \
+  F(SetStream)                    \
+  F(GetErrorString)               \
+  F(BackendCreateDescriptor)      \
+  F(BackendDestroyDescriptor)     \
+  F(BackendExecute)               \
+  F(BackendFinalize)              \
+  F(BackendGetAttribute)          \
+  F(BackendSetAttribute)
+// clang-format on
 #define LAMINA_DECLARE(name) decltype(&::cudnn##name) name;
   LAMINA_CUDNN_FUNCTIONS(LAMINA_DECLARE)
 #undef LAMINA_DECLARE
