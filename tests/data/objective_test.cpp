@@ -287,7 +287,9 @@ TEST_F(ObjectiveFile, ADecoderSeesInputThenTarget) {
       if (batch.targets[at] == kIgnoreIndex) continue;
       if (i < 63 && text.target.empty()) text.input.push_back(batch.ids[at]);
       text.target.push_back(batch.targets[at]);
-      if (i < 63 && batch.targets[at + 1] != kIgnoreIndex) EXPECT_EQ(batch.targets[at], batch.ids[at + 1]);
+      if (i < 63 && batch.targets[at + 1] != kIgnoreIndex) {
+        EXPECT_EQ(batch.targets[at], batch.ids[at + 1]);
+      }
     }
     EXPECT_EQ(static_cast<int64_t>(restored(text).size()), taken);
   }
