@@ -59,11 +59,6 @@ void Sampler::see_prompt(std::span<const text::TokenId> ids) {
   for (const text::TokenId id : ids) counts_.try_emplace(id, 0);
 }
 
-void Sampler::took(text::TokenId id) {
-  ++drawn_;
-  ++counts_[id];
-}
-
 void Sampler::penalise(Candidates& list) const {
   if (!penalises()) return;
   for (const auto& [id, count] : counts_) {

@@ -54,14 +54,6 @@ class Sampler {
   /// Samples the next token from logits [vocab]. A NaN logit is an Error.
   text::TokenId next(std::span<const float> logits);
 
-  /// Whether ops::sample on the GPU gives the same tokens as next(). True only without penalties and typical_p.
-  bool works_on_device() const { return !penalises() && options_.typical_p >= 1; }
-  const SamplerOptions& options() const { return options_; }  ///< as given
-  uint64_t stream() const { return key_.stream; }             ///< number of the random stream
-  uint64_t drawn() const { return drawn_; }                   ///< number of random numbers used so far
-  /// Records that the GPU sampled `id`, instead of a call of next().
-  void took(text::TokenId id);
-
   /// The distribution that next() samples from: the tokens that pass all filters, unsorted, with normalized
   /// probabilities.
   std::vector<Candidate> candidates(std::span<const float> logits) const;

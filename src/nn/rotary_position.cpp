@@ -21,7 +21,7 @@ int64_t with_room(int64_t rows) {
 RotaryPosition::RotaryPosition(const arch::Rope& rope)
     : rope_(rope), depends_on_length_(nn::depends_on_length(rope.scaling)) {}
 
-bool RotaryPosition::turns_rows_apart(const ForwardContext& pass) const {
+bool RotaryPosition::frequencies_differ_by_row(const ForwardContext& pass) const {
   if (!depends_on_length_) return false;
   return pass.rows != nullptr ? pass.rows->host_counts.size() > 1 : pass.ragged() && pass.batch > 1;
 }
@@ -48,7 +48,7 @@ ops::RotaryOptions RotaryPosition::options(const ForwardContext& pass) const {
 
 Tensor RotaryPosition::rotate(const Tensor& x, const ForwardContext& pass) {
   if (*rope_.rotary_dim == 0) return x;
-  if (turns_rows_apart(pass)) {
+  if (frequencies_differ_by_row(pass)) {
     std::vector<Tensor> rows;
     if (pass.rows != nullptr) {
       for (const RowRange& range : row_ranges(*pass.rows, [](int64_t row) { return row; })) {
@@ -65,7 +65,7 @@ Tensor RotaryPosition::rotate(const Tensor& x, const ForwardContext& pass) {
 }
 
 Tensor RotaryPosition::rotate_normed(const Tensor& x, const ops::RowNorm& norm, const ForwardContext& pass) {
-  if (!turns() || turns_rows_apart(pass)) return rotate(ops::rms_norm(x, norm.weight, norm.options), pass);
+  if (!rotates() || frequencies_differ_by_row(pass)) return rotate(ops::rms_norm(x, norm.weight, norm.options), pass);
   const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, x.device());
   return ops::norm_rotary(x, norm.weight, made.cos, made.sin, norm.options, options(pass));
 }
@@ -73,7 +73,7 @@ Tensor RotaryPosition::rotate_normed(const Tensor& x, const ops::RowNorm& norm, 
 ops::NormedHeads RotaryPosition::rotate_normed(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads,
                                                const ops::RowNorm& q_norm, const ops::RowNorm& k_norm,
                                                const ForwardContext& pass) {
-  LAMINA_CHECK(!turns_rows_apart(pass),
+  LAMINA_CHECK(!frequencies_differ_by_row(pass),
                "rotary: rows with different frequencies cannot be rotated together (internal error, please report it)");
   const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, qkv.device());
   return ops::norm_rotary_joined(qkv, n_heads, n_kv_heads, q_norm.weight, k_norm.weight, made.cos, made.sin,
@@ -82,7 +82,7 @@ ops::NormedHeads RotaryPosition::rotate_normed(const Tensor& qkv, int64_t n_head
 
 Tensor RotaryPosition::rotate_joined(const Tensor& x, int64_t heads, const ForwardContext& pass) {
   if (*rope_.rotary_dim == 0) return x;
-  LAMINA_CHECK(!turns_rows_apart(pass),
+  LAMINA_CHECK(!frequencies_differ_by_row(pass),
                "rotary: rows with different frequencies cannot be rotated together (internal error, please report it)");
   const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, x.device());
   return ops::rotary_in_place(x, heads, made.cos, made.sin, options(pass));

@@ -28,18 +28,18 @@ class RotaryPosition {
   /// rotate(rms_norm(x)).
   Tensor rotate_normed(const Tensor& x, const ops::RowNorm& norm, const ForwardContext& pass);
   /// Norm and RoPE for the queries and keys in a packed projection qkv [batch, seq, n_heads + 2 n_kv_heads, head_dim].
-  /// The norms may differ only in their weights. Requires !turns_rows_apart(pass).
+  /// The norms may differ only in their weights. Requires !frequencies_differ_by_row(pass).
   ops::NormedHeads rotate_normed(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const ops::RowNorm& q_norm,
                                  const ops::RowNorm& k_norm, const ForwardContext& pass);
   /// Rotates the first `heads` heads of a packed projection x [batch, seq, all heads, ≥ rotary_dim] in place.
   Tensor rotate_joined(const Tensor& x, int64_t heads, const ForwardContext& pass);
-  /// Tables and options for ops::rotary_attention. Requires turns().
+  /// Tables and options for ops::rotary_attention. Requires rotates().
   ops::HeadRotation rotation(const ForwardContext& pass, const Device& device);
-  bool turns() const { return *rope_.rotary_dim != 0; }
+  bool rotates() const { return *rope_.rotary_dim != 0; }
   /// Tables and options for ops::attention_step, with one token per row.
   ops::StepRotation step_rotation(const ForwardContext& pass, const Device& device);
   /// Whether each row needs its own frequencies: they depend on the length, and the rows' lengths differ.
-  bool turns_rows_apart(const ForwardContext& pass) const;
+  bool frequencies_differ_by_row(const ForwardContext& pass) const;
 
  private:
   /// Tables for at least `rows` positions, with the frequencies for a sequence of `length` tokens.

@@ -212,8 +212,8 @@ AttentionMixer::Heads AttentionMixer::separate_heads(std::vector<Tensor> parts, 
 
 AttentionMixer::Heads AttentionMixer::normed_heads(const Tensor& projected, const ForwardContext& pass) {
   const bool together = *spec_.head_dim == *spec_.v_head_dim && !spec_.clip_qkv && q_norm_.is_rms_of_heads() &&
-                        k_norm_.is_rms_of_heads() && !temperature_ && rotary_ != nullptr && rotary_->turns() &&
-                        !rotary_->turns_rows_apart(pass);
+                        k_norm_.is_rms_of_heads() && !temperature_ && rotary_ != nullptr && rotary_->rotates() &&
+                        !rotary_->frequencies_differ_by_row(pass);
   if (!together) return separate_heads(qkv_.split(projected), pass);
   const int64_t kv_heads = *spec_.n_kv_heads;
   const Shape by_head{projected.dim(0), projected.dim(1), spec_.n_heads + 2 * kv_heads, *spec_.head_dim};
@@ -224,7 +224,7 @@ AttentionMixer::Heads AttentionMixer::normed_heads(const Tensor& projected, cons
 
 bool AttentionMixer::keeps_qkv_packed(const ForwardContext& pass) const {
   return qkv_.is_joined() && *spec_.head_dim == *spec_.v_head_dim && !spec_.clip_qkv && !temperature_ &&
-         !q_norm_.layer && !k_norm_.layer && (rotary_ == nullptr || !rotary_->turns_rows_apart(pass));
+         !q_norm_.layer && !k_norm_.layer && (rotary_ == nullptr || !rotary_->frequencies_differ_by_row(pass));
 }
 
 Tensor AttentionMixer::attend_with_globals(const Tensor& x, ForwardContext& pass) {
@@ -266,7 +266,7 @@ Tensor AttentionMixer::mix_joined(const Tensor& projected, ForwardContext& pass,
     if (!pass.rows->is_decode() || rounded_alibi_) return merged(mix(joined_heads(projected, pass), pass, nullptr));
     return merged(attend_paged_step(projected, pass));
   }
-  const bool rotates = cache == nullptr && rotary_ != nullptr && rotary_->turns() && !pass.context;
+  const bool rotates = cache == nullptr && rotary_ != nullptr && rotary_->rotates() && !pass.context;
   if (rotates && !observes_attention(pass)) return merged(attend_rotated(projected, pass));
   return merged(mix(joined_heads(projected, pass), pass, cache));
 }
