@@ -11,8 +11,6 @@
 namespace lamina::nn {
 namespace {
 
-constexpr double kDeviation = 0.02;
-
 ParameterFactory factory(const arch::ArchSpec& spec, const Device& device, const ModelOptions& options,
                          const arch::Shards& shards) {
   LAMINA_CHECK(is_floating(options.dtype), "model: weights cannot be ", options.dtype,
@@ -23,8 +21,8 @@ ParameterFactory factory(const arch::ArchSpec& spec, const Device& device, const
   return {device,
           {.dtype = options.dtype,
            .seed = options.seed,
-           .deviation = kDeviation,
-           .residual_deviation = kDeviation / std::sqrt(branches),
+           .deviation = options.initial_deviation,
+           .residual_deviation = options.initial_deviation / std::sqrt(branches),
            .shards = shards.empty() ? nullptr : &shards}};
 }
 

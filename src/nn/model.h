@@ -24,6 +24,8 @@ namespace lamina::nn {
 struct ModelOptions {
   DType dtype = DType::f32;  ///< type of the parameters
   uint64_t seed = 0;         ///< seed of the initial parameter values
+  /// Standard deviation of initial weights; projections into the residual stream get it divided by sqrt(2 · layers).
+  double initial_deviation = 0.02;
   /// The tensor-parallel ranks that hold the model together. Null or one rank: this process holds the whole model.
   std::shared_ptr<const TensorParallel> parallel = nullptr;
   /// The expert-parallel ranks. Null or one rank: this process holds all experts.
@@ -79,8 +81,8 @@ struct CachedOptions {
 /// Generation: make_cache(), for an encoder–decoder read_source(), then cached_logits() for the tokens of the decoder.
 class Model final : public Module {
  public:
-  /// Initial weights are normally distributed with standard deviation 0.02, or 0.02/sqrt(2 · layers) for projections
-  /// into the residual stream. Biases are 0 and norm scales 1. On the meta device nothing is computed.
+  /// Initial weights are normally distributed with ModelOptions::initial_deviation. Biases are 0 and norm scales 1. On
+  /// the meta device nothing is computed.
   Model(const arch::ArchSpec& spec, const Device& device, const ModelOptions& options = {});
 
   const arch::ArchSpec& spec() const { return spec_; }            ///< resolved; describes the whole model

@@ -13,6 +13,12 @@ namespace {
 
 DType dtype_of(const Recipe& recipe) { return recipe.dtype == Precision::bf16 ? DType::bf16 : DType::f32; }
 
+nn::ModelOptions model_options(const Recipe& recipe, const RankGroups& groups) {
+  nn::ModelOptions options = groups.model_options(dtype_of(recipe), static_cast<uint64_t>(recipe.seed));
+  options.initial_deviation = recipe.initial_deviation;
+  return options;
+}
+
 /// Stopwatch: lap() adds the seconds since the last lap, or since construction, to its argument.
 class Watch {
  public:
@@ -32,7 +38,7 @@ Learner::Learner(const Recipe& recipe, const Device& device, std::shared_ptr<com
     : recipe_(recipe),
       device_(device),
       groups_(rank_groups(recipe.layout, device, std::move(communicator))),
-      options_(groups_.model_options(dtype_of(recipe), static_cast<uint64_t>(recipe.seed))),
+      options_(model_options(recipe, groups_)),
       divided_(divide_weights(recipe, groups_, options_)),
       model_(recipe.architecture, device, options_) {
   // Accumulate gradients in f32 if there are several passes. With a single pass on the CPU, gradients have the weights'

@@ -168,6 +168,7 @@ struct Recipe {
   double label_smoothing = 0.0;
   double z_loss = 0.0;
   double ema = 0.0;
+  double initial_deviation = 0.02;
   Precision dtype = Precision::f32;
   bool checkpointing = false;
   int64_t seed = 0;
@@ -202,6 +203,10 @@ struct Recipe {
     field("ema", self.ema,
           "decay of an exponential moving average of the weights, which is then evaluated and saved; 0: none",
           kBelowOne);
+    field("initial_deviation", self.initial_deviation,
+          "standard deviation of the initial weights; projections into the residual stream get it divided by "
+          "√(2 · layers)",
+          arch::kPositive);
     field("dtype", self.dtype, "f32, or bf16: weights and activations in bf16, with f32 copies of the weights");
     field("checkpointing", self.checkpointing,
           "activation checkpointing: recompute activations in backward, which needs less memory");

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "lamina/arch/layers.h"
 #include "lamina/arch/presets.h"
 #include "lamina/base/files.h"
@@ -107,6 +109,25 @@ TEST(Memory, ARunThatWillNotFitIsRefusedWithAdvice) {
   EXPECT_LT(memory_estimate(less), needed);
   less.dtype = Precision::bf16;
   EXPECT_EQ(error_of([&] { check_memory(less, 1.0); }).find("dtype=bf16"), std::string::npos);
+}
+
+TEST(Recipe, TheInitialDeviationIsThatOfTheWeights) {
+  const auto deviation = [](const Recipe& recipe, const char* name) {
+    Learner learner(recipe, Device::cpu(1));
+    for (const auto& [found, tensor] : learner.model().named_parameters()) {
+      if (found != name) continue;
+      double square = 0;
+      const auto values = tensor.to_vector<double>();
+      for (const double value : values) square += value * value;
+      return std::sqrt(square / static_cast<double>(values.size()));
+    }
+    return 0.0;
+  };
+  const char* up = "layers.0.ffn.up.weight";
+  const double usual = deviation(resolve_recipe(small(), 0, "small"), up);
+  EXPECT_NEAR(usual, 0.02, 0.002);
+  EXPECT_NEAR(deviation(resolve_recipe(small({"initial_deviation=0.06"}), 0, "small"), up), 3 * usual, 1e-6);
+  EXPECT_NE(error_of([] { small({"initial_deviation=0"}); }).find("initial_deviation"), std::string::npos);
 }
 
 /// Peak memory of two updates and an evaluation on the CPU.
