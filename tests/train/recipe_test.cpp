@@ -123,11 +123,12 @@ TEST(Recipe, TheInitialDeviationIsThatOfTheWeights) {
     }
     return 0.0;
   };
-  const char* up = "layers.0.ffn.up.weight";
-  const double usual = deviation(resolve_recipe(small(), 0, "small"), up);
+  const char* qkv = "layers.0.mixer.qkv.weight";
+  const double usual = deviation(resolve_recipe(small(), 0, "small"), qkv);
   EXPECT_NEAR(usual, 0.02, 0.002);
-  EXPECT_NEAR(deviation(resolve_recipe(small({"initial_deviation=0.06"}), 0, "small"), up), 3 * usual, 1e-6);
-  EXPECT_NE(error_of([] { small({"initial_deviation=0"}); }).find("initial_deviation"), std::string::npos);
+  EXPECT_NEAR(deviation(resolve_recipe(small({"initial_deviation=0.06"}), 0, "small"), qkv), 3 * usual, 1e-6);
+  const std::string message = error_of([] { resolve_recipe(small({"initial_deviation=0"}), 0, "small"); });
+  EXPECT_NE(message.find("initial_deviation: 0"), std::string::npos) << message;
 }
 
 /// Peak memory of two updates and an evaluation on the CPU.
