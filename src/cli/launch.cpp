@@ -23,6 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr const char* kAddress = "127.0.0.1";  // at which rank 0 listens
 constexpr int kGraceSeconds = 5;  // time for the other processes to save and end on their own, after one has ended
 
 struct LaunchArguments {
@@ -50,7 +51,7 @@ void become_rank(const LaunchArguments& arguments, int rank, int port, int resta
   set_variable("LOCAL_RANK", std::to_string(rank));
   set_variable("WORLD_SIZE", std::to_string(arguments.processes));
   set_variable("LOCAL_WORLD_SIZE", std::to_string(arguments.processes));
-  set_variable("MASTER_ADDR", "127.0.0.1");
+  set_variable("MASTER_ADDR", kAddress);
   set_variable("MASTER_PORT", std::to_string(port));
   set_variable("LAMINA_JOB", arguments.job);
   set_variable("LAMINA_RESTART_COUNT", std::to_string(restart));
@@ -64,7 +65,7 @@ void become_rank(const LaunchArguments& arguments, int rank, int port, int resta
 }
 
 std::vector<Child> start(const LaunchArguments& arguments, int restart) {
-  const int port = comm::Socket::listen(0, /*only_here=*/true).port();
+  const int port = comm::Socket::listen(0, kAddress).port();
   const pid_t launcher = ::getpid();
   std::vector<Child> children;
   for (int rank = 0; rank < arguments.processes; ++rank) {

@@ -47,6 +47,8 @@ int derived_port(const std::string& job) {
 void find_master(const Variable& variable, RankEnvironment& found) {
   const std::optional<std::string> port = variable("MASTER_PORT");
   found.master_address = variable("MASTER_ADDR").value_or("");
+  std::string& address = found.master_address;
+  if (address.starts_with("[") && address.ends_with("]")) address = address.substr(1, address.size() - 2);  // [::1]
   if (port) found.master_port = whole_number(*port, "MASTER_PORT", 1, 65535);
   std::string job;
   for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID"}) {

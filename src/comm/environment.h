@@ -14,7 +14,7 @@ struct RankEnvironment {
   int rank = 0;                ///< from 0
   int size = 1;                ///< number of processes
   std::string launcher;        ///< torchrun (RANK, WORLD_SIZE; also `lamina launch`), openmpi, pmi or slurm
-  std::string master_address;  ///< host of rank 0; empty if the launcher does not give it
+  std::string master_address;  ///< host of rank 0, a name or an IPv4 or IPv6 address; empty if it is not given
   int master_port = 0;         ///< port on which rank 0 listens; 0 if unknown
   /// Time in seconds after which a silent rank counts as lost (LAMINA_HEARTBEAT_SECONDS).
   double heartbeat_seconds = 60;

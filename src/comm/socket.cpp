@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -11,9 +12,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace lamina::comm {
 namespace {
@@ -38,9 +39,23 @@ void send_at_once(int descriptor) {
   ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
 
-Addresses resolve(const std::string& host, int port) {
+  int family() const { return storage.ss_family; }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+template <class SockAddress>
+Address address_of(const SockAddress& given) {
+  Address address;
+  std::memcpy(&address.storage, &given, sizeof given);
+  address.length = sizeof given;
+  return address;
+}
+
+std::vector<Address> resolve(const std::string& host, int port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -50,7 +65,26 @@ Addresses resolve(const std::string& host, int port) {
     throw CommError(
         str("host ", host, " cannot be resolved: ", ::gai_strerror(error), "; set MASTER_ADDR to the host of rank 0"));
   }
-  return {found, ::freeaddrinfo};
+  std::vector<Address> addresses;
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+    addresses.emplace_back().length = a->ai_addrlen;
+    std::memcpy(&addresses.back().storage, a->ai_addr, a->ai_addrlen);
+  }
+  ::freeaddrinfo(found);
+  return addresses;
+}
+
+/// The wildcard addresses: of IPv6, which also accepts IPv4 connections, and of IPv4, for machines without IPv6.
+std::vector<Address> any_addresses(int port) {
+  sockaddr_in6 v6{};
+  v6.sin6_family = AF_INET6;
+  v6.sin6_addr = in6addr_any;
+  v6.sin6_port = htons(static_cast<uint16_t>(port));
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  v4.sin_addr.s_addr = htonl(INADDR_ANY);
+  v4.sin_port = v6.sin6_port;
+  return {address_of(v6), address_of(v4)};
 }
 
 }  // namespace
@@ -64,29 +98,31 @@ Socket& Socket::operator=(Socket&& other) noexcept {
   return *this;
 }
 
-Socket Socket::listen(int port, bool only_here) {
-  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  ::setsockopt(socket.descriptor_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(only_here ? INADDR_LOOPBACK : INADDR_ANY);
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  if (!socket.is_open() || ::bind(socket.descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
-      ::listen(socket.descriptor_, SOMAXCONN) != 0) {
-    throw CommError(str("port ", port, " cannot be opened: ", std::strerror(errno),
-                        "; another job may use it, set MASTER_PORT to a free port"));
+Socket Socket::listen(int port, const std::string& host) {
+  int problem = 0;
+  for (const Address& address : is_loopback(host) ? resolve(host, port) : any_addresses(port)) {
+    Socket socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int on = 1;
+    const int off = 0;
+    ::setsockopt(socket.descriptor_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (address.family() == AF_INET6) ::setsockopt(socket.descriptor_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (socket.is_open() && ::bind(socket.descriptor_, address.get(), address.length) == 0 &&
+        ::listen(socket.descriptor_, SOMAXCONN) == 0) {
+      return socket;
+    }
+    problem = errno;
+    if (problem == EADDRINUSE) break;  // with the other protocol alone, some ranks could not connect
   }
-  return socket;
+  throw CommError(str("port ", port, " cannot be opened: ", std::strerror(problem),
+                      "; another job may use it, set MASTER_PORT to a free port"));
 }
 
 Socket Socket::connect(const std::string& host, int port, Clock::time_point expiry) {
   std::string problem = "no time";
   do {
-    const Addresses addresses = resolve(host, port);
-    for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
-      Socket socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      if (socket.is_open() && ::connect(socket.descriptor_, a->ai_addr, a->ai_addrlen) == 0) {
+    for (const Address& address : resolve(host, port)) {
+      Socket socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+      if (socket.is_open() && ::connect(socket.descriptor_, address.get(), address.length) == 0) {
         send_at_once(socket.descriptor_);
         return socket;
       }
@@ -158,7 +194,7 @@ bool Socket::receive(void* data, size_t bytes, Clock::time_point expiry) const {
   return true;
 }
 
-bool is_loopback(const std::string& host) { return host == "localhost" || host.starts_with("127."); }
+bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
 std::string this_host() {
   char name[256] = "";

@@ -16,9 +16,9 @@ class Socket {
   Socket(Socket&& other) noexcept;
   Socket& operator=(Socket&& other) noexcept;
 
-  /// Listens on a port; 0 means any free port. Listens on all interfaces or, with `only_here`, only on the loopback
-  /// interface.
-  static Socket listen(int port, bool only_here);
+  /// Listens on a port; 0 means any free port. If `host`, the name by which others reach this machine, is its loopback
+  /// interface, listens only there; otherwise on all interfaces, for IPv4 and IPv6.
+  static Socket listen(int port, const std::string& host);
   /// Connects. Tries repeatedly until `expiry`, because the other side may not have started yet.
   static Socket connect(const std::string& host, int port, Clock::time_point expiry);
   /// Accepts the next connection to a listening socket. Not open if there was none until `expiry`.

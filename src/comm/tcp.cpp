@@ -206,7 +206,7 @@ std::vector<Socket> connect_all(const RankEnvironment& environment, const std::v
 }  // namespace
 
 std::shared_ptr<Transport> make_tcp_transport(const RankEnvironment& environment) {
-  const Socket door = Socket::listen(0, is_loopback(environment.master_address));
+  const Socket door = Socket::listen(0, environment.master_address);
   std::random_device random;
   const uint64_t job = (uint64_t{random()} << 32U) ^ random();
   Meeting meeting = meet(

@@ -26,6 +26,10 @@ TEST(RankEnvironment, ReadsEveryLauncher) {
   EXPECT_EQ(torchrun->size, 4);
   EXPECT_EQ(torchrun->master_address, "node1");
   EXPECT_EQ(torchrun->master_port, 29500);
+  for (const char* address : {"::1", "[::1]"}) {
+    const auto ipv6 = read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", address}, {"MASTER_PORT", "29500"}});
+    EXPECT_EQ(ipv6->master_address, "::1");
+  }
   const Variables mpirun{{"OMPI_COMM_WORLD_RANK", "1"},
                          {"OMPI_COMM_WORLD_SIZE", "2"},
                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
