@@ -351,7 +351,8 @@ void run_serve(const ServeArguments& arguments) {
 }
 
 void add_network_options(CLI::App& command, ServeArguments& arguments) {
-  command.add_option("--host", arguments.server.host, "Address to listen at; 0.0.0.0: all")->capture_default_str();
+  command.add_option("--host", arguments.server.host, "Address to listen at; 0.0.0.0: all of IPv4, ::: all")
+      ->capture_default_str();
   command.add_option("--port", arguments.server.port, "Port; 0: any free one")
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));

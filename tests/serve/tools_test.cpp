@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "lamina/serve/api/chat_messages.h"
+#include "lamina/serve/api/required_call.h"
 
 namespace lamina::serve {
 namespace {
@@ -87,6 +88,54 @@ TEST(serve_tools, the_streamed_text_is_the_text_without_calls) {
         EXPECT_EQ(text, whole.text) << choice << ": " << answer;
       }
     }
+  }
+}
+
+/// A required call that arrives in pieces of any size is streamed as the call of the whole answer.
+TEST(serve_tools, streamed_arguments_are_those_of_the_whole_call) {
+  struct Case {
+    std::string answer, name, arguments;
+  };
+  const std::vector<Case> cases{
+      {R"({"name":"add","arguments":{"a": [1, {"b": "}\\"}], "c": "x, y: \"z\""}})", "add",
+       R"({"a": [1, {"b": "}\\"}], "c": "x, y: \"z\""})"},
+      {"{ \n\"name\" : \"find\" , \"arguments\" : { } \n}", "find", "{ }"},
+      {R"({"name":"add","arguments":{"name":"find","arguments":{}}})", "add", R"({"name":"find","arguments":{}})"},
+      {R"({"name":"add","arguments":-1.5e3})", "add", "-1.5e3"},
+      {R"({"name":"add","arguments":{"cut": "of)", "add", R"({"cut": "of)"},
+      {R"({"name":"add","arguments":)", "add", ""},
+  };
+  for (const Case& one : cases) {
+    const ParsedAnswer whole = parse_answer(one.answer, two_tools("required"));
+    ASSERT_EQ(whole.calls.size(), 1U) << one.answer;
+    EXPECT_EQ(whole.calls[0].name, one.name);
+    EXPECT_EQ(whole.calls[0].arguments, one.arguments);
+    EXPECT_EQ(whole.text, "");
+    for (size_t step = 1; step <= 9; ++step) {
+      RequiredCall call;
+      std::string arguments;
+      for (size_t at = 0; at < one.answer.size(); at += step) {
+        const bool known = call.known();
+        const std::string part = call.push(std::string_view(one.answer).substr(at, step));
+        EXPECT_TRUE(part.empty() || call.known());
+        if (known) EXPECT_EQ(call.name(), one.name);
+        arguments += part;
+      }
+      EXPECT_TRUE(call.known());
+      EXPECT_EQ(call.name(), one.name);
+      EXPECT_EQ(arguments, one.arguments) << step;
+    }
+  }
+  RequiredCall forced("add");
+  EXPECT_TRUE(forced.known());
+  EXPECT_EQ(forced.push(R"({"a":)") + forced.push("1}"), R"({"a":1})");
+}
+
+TEST(serve_tools, a_required_call_that_was_cut_off_before_its_arguments_is_text) {
+  for (const std::string answer : {"", "{\"na", R"({"name":"add")", R"({"name":"add","arguments")"}) {
+    const ParsedAnswer parsed = parse_answer(answer, two_tools("required"));
+    EXPECT_TRUE(parsed.calls.empty()) << answer;
+    EXPECT_EQ(parsed.text, answer);
   }
 }
 

@@ -47,6 +47,16 @@ const streamedCall = (await chat.completions.stream(named).finalChatCompletion()
 assert.equal(streamedCall.name, 'weather');
 assert.equal(streamedCall.arguments, (await client.chat.completions.create(named)).choices[0].message.tool_calls[0].function.arguments);
 
+const several = { ...named, tool_choice: 'required', tools: ['weather', 'climate'].map((name) => ({ type: 'function', function: { name, parameters } })) };
+let chunks = 0;
+const anyCall = (await chat.completions.stream(several).on('chunk', (chunk) => {
+  if (chunk.choices[0]?.delta.tool_calls) ++chunks;
+}).finalChatCompletion()).choices[0];
+assert.equal(anyCall.finish_reason, 'tool_calls');
+assert.deepEqual({ ...anyCall.message.tool_calls[0].function, parsed_arguments: undefined },
+  { ...(await client.chat.completions.create(several)).choices[0].message.tool_calls[0].function, parsed_arguments: undefined });
+assert.ok(chunks > 3);  // the arguments come as they are written
+
 const shaped = await client.chat.completions.create({
   model, messages, max_completion_tokens: 200, seed: 1,
   response_format: { type: 'json_schema', json_schema: { name: 'place', strict: true, schema: parameters } },
@@ -74,6 +84,9 @@ for await (const event of events) {
 assert.equal(streamed, first.output_text);
 const next = await client.responses.create({ model, input: 'More', previous_response_id: first.id, max_output_tokens: 4, ...extra });
 assert.ok(next.usage.input_tokens > first.usage.input_tokens);
+const inputs = [];
+for await (const item of await client.responses.inputItems.list(next.id, { limit: 2, order: 'asc' })) inputs.push(item);  // over two pages
+assert.deepEqual(inputs.map((item) => item.content[0].text), ['Hello', first.output_text, 'More']);
 const used = await client.responses.create({
   model, input: 'Weather?', max_output_tokens: 200, seed: 1, tool_choice: 'required',
   tools: [{ type: 'function', name: 'weather', parameters, strict: true }],

@@ -76,7 +76,9 @@ void AnswerJob::on_submitted(std::vector<infer::RequestId> ids) {
   submitted_ = true;
   if (cancelled_) return on_client_gone();
   if (stream) {
-    exchange->start({200, "", "text/event-stream; charset=utf-8", {{"Cache-Control", "no-cache"}}});
+    // X-Accel-Buffering: nginx would otherwise collect events before it forwards them.
+    exchange->start(
+        {200, "", "text/event-stream; charset=utf-8", {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}});
     stream_start();
   }
   for (auto& [prompt, update] : std::exchange(early_, {})) on_update(prompt, std::move(update));

@@ -1,8 +1,11 @@
 #include "lamina/serve/api/chat.h"
 
+#include <utility>
+
 #include "lamina/serve/api/answer_format.h"
 #include "lamina/serve/api/chat_messages.h"
 #include "lamina/serve/api/request_fields.h"
+#include "lamina/serve/api/required_call.h"
 
 namespace lamina::serve {
 namespace {
@@ -26,13 +29,17 @@ class ChatJob final : public AnswerJob {
   struct Streamed {
     size_t sent = 0;  ///< bytes of the text sent so far
     std::optional<text::TokenId> last;
+    RequiredCall call;         ///< if the tools require a call
+    bool call_opened = false;  ///< its name was sent
   };
 
   void read_conversation(Fields& fields);
   void read_amounts(Fields& fields);
   void read_response_format(Fields& fields);
   void write_delta(int64_t index, Json delta, Json logprobs, Json finish, const Json& token_ids);
-  void stream_forced_call(int64_t index, const infer::Update& update, Json logprobs, const Json& ids);
+  bool requires_call() const { return tools_.choice == ToolUse::Choice::required; }
+  Json call_delta(int64_t index, const std::string& arguments);
+  void stream_required_call(int64_t index, const infer::Update& update, Json logprobs, const Json& ids);
   Json calls_json(const std::vector<ToolCall>& calls, int64_t index, bool with_index) const;
   std::string_view finish_reason(const Choice& choice, bool calls) const;
   Json head(const char* object) const {
@@ -75,7 +82,8 @@ void ChatJob::read_amounts(Fields& fields) {
   request.prompt_logprobs = fields.integer("prompt_logprobs", -1, 0, kMaxTopLogprobs);
   const Json* modalities = fields.find("modalities");
   if (modalities && *modalities != Json::array({"text"})) fields.fail("modalities", "expected [\"text\"]");
-  for (const char* name : {"audio", "prediction", "web_search_options", "verbosity", "reasoning_effort"}) {
+  for (const char* name :
+       {"audio", "prediction", "web_search_options", "verbosity", "reasoning_effort", "moderation"}) {
     fields.refuse(name, "is not supported; leave it out");
   }
 }
@@ -112,7 +120,7 @@ void ChatJob::read(const Json& json) {
   }
   keeps_tokens = !stream && (logprobs_ || return_ids_);
   usage_in_chunks = include_usage;
-  streamed_.assign(static_cast<size_t>(request.n), {0, prompts.front().back()});
+  streamed_.assign(static_cast<size_t>(request.n), {0, prompts.front().back(), RequiredCall(tools_.forced)});
 }
 
 void ChatJob::write_delta(int64_t index, Json delta, Json logprobs, Json finish, const Json& token_ids) {
@@ -126,11 +134,9 @@ void ChatJob::write_delta(int64_t index, Json delta, Json logprobs, Json finish,
 
 void ChatJob::stream_start() {
   for (int64_t i = 0; i < request.n; ++i) {
-    const bool forced = !tools_.forced.empty();
-    write_delta(i, {{"role", "assistant"}, {"content", forced ? Json(nullptr) : Json("")}}, nullptr, nullptr, nullptr);
-    if (!forced) continue;
-    const Json calls = calls_json({ToolCall{tools_.forced, ""}}, i, true);
-    write_delta(i, {{"tool_calls", calls}}, nullptr, nullptr, nullptr);
+    write_delta(i, {{"role", "assistant"}, {"content", requires_call() ? Json(nullptr) : Json("")}}, nullptr, nullptr,
+                nullptr);
+    if (!tools_.forced.empty()) write_delta(i, call_delta(i, ""), nullptr, nullptr, nullptr);
   }
 }
 
@@ -141,7 +147,7 @@ void ChatJob::stream_update(int64_t index, const infer::Update& update) {
   if (logprobs_ && !update.tokens.empty()) logprobs = chat_logprobs(*model, streamed.last, update.tokens, return_ids_);
   if (!update.tokens.empty()) streamed.last = update.tokens.back().id;
   const Json ids = return_ids_ ? ids_of(update.tokens) : Json(nullptr);
-  if (!tools_.forced.empty()) return stream_forced_call(index, update, std::move(logprobs), ids);
+  if (requires_call()) return stream_required_call(index, update, std::move(logprobs), ids);
   ParsedAnswer parsed;
   if (update.finish) parsed = parse_answer(choice.text, tools_);
   const std::string text = fresh_text(choice.text, update.finish ? &parsed : nullptr, tools_, streamed.sent);
@@ -158,14 +164,29 @@ void ChatJob::stream_update(int64_t index, const infer::Update& update) {
   write_delta(index, Json::object(), nullptr, finish_reason(choice, !parsed.calls.empty()), nullptr);
 }
 
-/// The text of the answer is the arguments of a call, so they are streamed as they come.
-void ChatJob::stream_forced_call(int64_t index, const infer::Update& update, Json logprobs, const Json& ids) {
-  if (!update.text.empty() || !logprobs.is_null() || (return_ids_ && !update.tokens.empty())) {
-    const Json call{{"index", 0}, {"function", {{"arguments", update.text}}}};
-    write_delta(index, {{"tool_calls", Json::array({call})}}, std::move(logprobs), nullptr, ids);
+/// The next part of the arguments of a required call; the first one also has the call's id and name.
+Json ChatJob::call_delta(int64_t index, const std::string& arguments) {
+  Streamed& streamed = streamed_[static_cast<size_t>(index)];
+  if (!std::exchange(streamed.call_opened, true)) {
+    return {{"tool_calls", calls_json({ToolCall{streamed.call.name(), arguments}}, index, true)}};
+  }
+  return {{"tool_calls", Json::array({Json{{"index", 0}, {"function", {{"arguments", arguments}}}}})}};
+}
+
+/// Streams the arguments of a call as they are generated.
+void ChatJob::stream_required_call(int64_t index, const infer::Update& update, Json logprobs, const Json& ids) {
+  Streamed& streamed = streamed_[static_cast<size_t>(index)];
+  const std::string arguments = streamed.call.push(update.text);
+  const bool opens = streamed.call.known() && !streamed.call_opened;
+  if (opens || !arguments.empty() || !logprobs.is_null() || (return_ids_ && !update.tokens.empty())) {
+    write_delta(index, streamed.call.known() ? call_delta(index, arguments) : Json::object(), std::move(logprobs),
+                nullptr, ids);
   }
   if (!update.finish) return;
-  write_delta(index, Json::object(), nullptr, finish_reason(choices[static_cast<size_t>(index)], true), nullptr);
+  const Choice& choice = choices[static_cast<size_t>(index)];
+  const bool cut = !streamed.call.known();  // max_tokens ended the answer before the arguments
+  if (cut && !choice.text.empty()) write_delta(index, {{"content", choice.text}}, nullptr, nullptr, nullptr);
+  write_delta(index, Json::object(), nullptr, finish_reason(choice, !cut), nullptr);
 }
 
 Json ChatJob::calls_json(const std::vector<ToolCall>& calls, int64_t index, bool with_index) const {

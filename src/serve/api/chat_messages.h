@@ -36,8 +36,9 @@ struct ToolCall {
   std::string arguments;  ///< JSON text
 };
 /// The tool calls in an answer, and the text around them. If a call is required, the answer was generated under
-/// call_schema(). Otherwise two forms are recognized: <tool_call>{"name": …, "arguments": …}</tool_call>, and a whole
-/// answer that is such an object ("parameters" may replace "arguments"). A call of an unlisted tool stays text.
+/// call_schema() and is read by RequiredCall. Otherwise two forms are recognized: <tool_call>{"name": …, "arguments":
+/// …}</tool_call>, and a whole answer that is such an object ("parameters" may replace "arguments"). A call of an
+/// unlisted tool stays text.
 struct ParsedAnswer {
   std::string text;
   std::vector<ToolCall> calls;

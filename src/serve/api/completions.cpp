@@ -155,6 +155,7 @@ void CompletionJob::read(const Json& json) {
   }
   if (stream && request.n > shown_) fields.fail("best_of", "is not available in a stream; set stream to false");
   if (stream && prompt_logprobs_) fields.fail("prompt_logprobs", "is not available in a stream; set stream to false");
+  usage_in_chunks = include_usage;
   keeps_tokens = !stream && (logprobs_ >= 0 || return_ids_ || request.n > shown_);
   offsets_.resize(prompts.size() * static_cast<size_t>(request.n));
   echoed_.resize(offsets_.size());

@@ -8,6 +8,7 @@
 #include "lamina/serve/api/chat.h"
 #include "lamina/serve/api/chat_messages.h"
 #include "lamina/serve/api/request_fields.h"
+#include "lamina/serve/api/required_call.h"
 
 namespace lamina::serve {
 namespace {
@@ -85,6 +86,10 @@ Json read_turns(Fields& fields) {
     fields.fail("messages", str("expected a list of 1 to ", kMaxTurns, " messages"));
   }
   for (size_t i = 0; i < turns->size(); ++i) add_turn((*turns)[i], str("messages[", i, "]"), messages);
+  if (!messages.empty() && messages.back()["role"] == Json("assistant")) {
+    fields.fail("messages",
+                "the last message has role assistant; continuing it is not supported, end with a user message");
+  }
   return messages;
 }
 
@@ -103,6 +108,8 @@ ToolUse read_message_tools(Fields& fields) {
       const Json* schema = tool.find("input_schema");
       if (schema && !schema->is_object()) tool.fail("input_schema", "expected a JSON schema");
       if (schema) function["parameters"] = *schema;
+      tool.flag("strict", false);
+      tool.flag("eager_input_streaming", true);
       tool.ignore({"cache_control"});
       tool.finish();
       body["tools"].push_back({{"type", "function"}, {"function", std::move(function)}});
@@ -134,6 +141,24 @@ std::vector<text::TokenId> message_prompt(Fields& fields, const ServedModel& mod
   return prompt;
 }
 
+/// The format of the answer in output_config.
+AnswerFormat read_output_config(Fields& fields) {
+  AnswerFormat answer;
+  const Json* config = fields.find("output_config");
+  if (!config) return answer;
+  Fields outer(*config, "output_config");
+  outer.refuse("effort", "is not supported; leave it out");
+  const Json* format = outer.find("format");
+  outer.finish();
+  if (!format) return answer;
+  Fields inner(*format, "output_config.format");
+  answer.type = inner.text("type");
+  if (answer.type != "json_schema") inner.fail("type", str("'", answer.type.substr(0, 40), "'; expected json_schema"));
+  answer.schema = read_named_schema(inner);
+  inner.finish();
+  return answer;
+}
+
 class MessageJob final : public AnswerJob {
  public:
   using AnswerJob::AnswerJob;
@@ -155,6 +180,7 @@ class MessageJob final : public AnswerJob {
   void open_block(Json begin);
   void write_delta(Json delta);
   void close_block();
+  std::string fresh_arguments(const infer::Update& update);
   Json call_begin(const std::string& name, size_t call) const {
     return {{"type", "tool_use"}, {"id", call_id(call)}, {"name", name}, {"input", Json::object()}};
   }
@@ -168,6 +194,7 @@ class MessageJob final : public AnswerJob {
   std::string call_id(size_t call) const { return str("toolu_", id, "_", call); }
 
   ToolUse tools_;
+  RequiredCall call_;  ///< if the tools require a call
   std::vector<std::string> stops_;
   size_t sent_ = 0;
   bool block_open_ = false;
@@ -192,11 +219,14 @@ void MessageJob::read(const Json& json) {
   request.stop_tokens = model->stop_tokens;
   request.text = true;
   stream = fields.flag("stream", false);
-  fields.ignore({"metadata", "service_tier"});
+  request.cache_salt = fields.text("cache_salt");
+  fields.ignore({"metadata", "service_tier", "cache_control"});
+  const AnswerFormat format = read_output_config(fields);
   const Json* thinking = fields.find("thinking");
   if (thinking && *thinking != Json{{"type", "disabled"}}) fields.fail("thinking", "is not supported");
   fields.finish();
-  constrain_answer(*model, tools_, {}, "tools", request);
+  constrain_answer(*model, tools_, format, "output_config.format", request);
+  call_ = RequiredCall(tools_.forced);
 }
 
 Json MessageJob::stop_fields(bool calls) const {
@@ -223,7 +253,6 @@ void MessageJob::stream_start() {
                                   {"stop_reason", nullptr},
                                   {"stop_sequence", nullptr},
                                   {"usage", message_usage()}}}});
-  // The text of the answer is the arguments of the call, so they are streamed as they come.
   if (!tools_.forced.empty()) open_block(call_begin(tools_.forced, 0));
 }
 
@@ -241,20 +270,27 @@ void MessageJob::close_block() {
   block_open_ = false;
 }
 
+/// The next part of the arguments of a required call. Opens the block of the call once its name is known.
+std::string MessageJob::fresh_arguments(const infer::Update& update) {
+  std::string arguments = call_.push(update.text);
+  if (call_.known() && !block_open_) open_block(call_begin(call_.name(), 0));
+  return arguments;
+}
+
 void MessageJob::stream_update(int64_t /*index*/, const infer::Update& update) {
-  const bool forced = !tools_.forced.empty();
   ParsedAnswer parsed;
   if (update.finish) parsed = parse_answer(choices.front().text, tools_);
-  const std::string text =
-      forced ? update.text : fresh_text(choices.front().text, update.finish ? &parsed : nullptr, tools_, sent_);
+  const bool required = tools_.choice == ToolUse::Choice::required;
+  const std::string arguments = required ? fresh_arguments(update) : "";
+  if (!arguments.empty()) write_delta({{"type", "input_json_delta"}, {"partial_json", arguments}});
+  const std::string text = fresh_text(choices.front().text, update.finish ? &parsed : nullptr, tools_, sent_);
   if (!text.empty()) {
     if (!block_open_) open_block({{"type", "text"}, {"text", ""}});
-    write_delta(forced ? Json{{"type", "input_json_delta"}, {"partial_json", text}}
-                       : Json{{"type", "text_delta"}, {"text", text}});
+    write_delta({{"type", "text_delta"}, {"text", text}});
   }
   if (!update.finish) return;
   if (block_open_) close_block();
-  for (size_t i = 0; i < parsed.calls.size() && !forced; ++i) {
+  for (size_t i = 0; i < parsed.calls.size() && !required; ++i) {
     open_block(call_begin(parsed.calls[i].name, i));
     write_delta({{"type", "input_json_delta"}, {"partial_json", parsed.calls[i].arguments}});
     close_block();
@@ -294,7 +330,7 @@ int64_t count_message_tokens(const Json& body, const ServedModel& model) {
   fields.find("model");
   ToolUse tools;
   const auto prompt = message_prompt(fields, model, tools);
-  fields.ignore({"thinking"});
+  fields.ignore({"thinking", "cache_control", "output_config"});
   fields.finish();
   return static_cast<int64_t>(prompt.size());
 }

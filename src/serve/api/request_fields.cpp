@@ -86,7 +86,8 @@ void read_sampling(Fields& fields, const ServedModel& model, infer::Request& req
   request.cache_salt = fields.text("cache_salt");
   request.text = model.tokenizer != nullptr;
   fields.text("user");
-  fields.ignore({"prompt_cache_key", "safety_identifier", "metadata"});
+  fields.ignore(
+      {"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "metadata"});
   fields.flag("store", false);
   const std::string tier = fields.text("service_tier", "auto");
   if (tier != "auto" && tier != "default") fields.fail("service_tier", str("'", tier, "'; expected auto or default"));

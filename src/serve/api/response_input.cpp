@@ -1,12 +1,18 @@
 #include "lamina/serve/api/response_input.h"
 
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
 #include "lamina/base/json.h"
+#include "lamina/serve/http/request_parts.h"
 
 namespace lamina::serve {
 namespace {
 
 constexpr size_t kMaxItems = 4096;
 constexpr size_t kMaxResponseTools = 128;
+constexpr int64_t kMaxListedItems = 100, kListedItems = 20;  ///< as OpenAI's API
 
 /// The text of a message's content: a string, or a list of text parts.
 std::string item_text(const Json& content, const std::string& path) {
@@ -55,7 +61,8 @@ void add_call(Fields& item, Json& messages) {
 void add_item(const Json& json, const std::string& path, Json& messages) {
   Fields item(json, path);
   const std::string type = item.text("type", "message");
-  item.ignore({"id", "status"});
+  item.text("id");
+  item.text("status");
   if (type == "message") {
     add_message(item, messages);
   } else if (type == "function_call") {
@@ -73,20 +80,117 @@ void add_item(const Json& json, const std::string& path, Json& messages) {
   item.finish();
 }
 
+/// An item that add_item() has accepted, in the form in which it is listed.
+Json listed_item(const Json& item, const std::string& id) {
+  Fields fields(item);
+  const std::string type = fields.text("type", "message");
+  const char* prefix = type == "message" ? "msg" : type == "function_call" ? "fc" : "fco";
+  Json listed{{"type", type}, {"id", fields.text("id", str(prefix, "_", id))}, {"status", "completed"}};
+  for (const char* name : {"role", "call_id", "name", "arguments", "output"}) {
+    if (const Json* value = fields.find(name)) listed[name] = *value;
+  }
+  if (type != "message") return listed;
+  listed["content"] = item["content"];
+  if (!item["content"].is_string()) return listed;
+  const bool answer = item["role"] == Json("assistant");
+  Json part{{"type", answer ? "output_text" : "input_text"}, {"text", item["content"]}};
+  if (answer) part["annotations"] = Json::array();
+  listed["content"] = Json::array({std::move(part)});
+  return listed;
+}
+
+/// The fields of the query of a list.
+struct Page {
+  int64_t limit = kListedItems;
+  bool ascending = false;
+  std::string after;
+};
+
+Page read_page(const std::string& query) {
+  Page page;
+  for (const auto& [name, value] : query_fields(query)) {
+    const auto refuse = [&, &name = name, &value = value](const std::string& expected) {
+      throw ApiError(400, str(name.substr(0, 64), ": '", value.substr(0, 64), "'; ", expected), name.substr(0, 64));
+    };
+    if (name == "limit") {
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), page.limit);
+      const bool whole = error == std::errc() && end == value.data() + value.size();
+      if (!whole || page.limit < 1 || page.limit > kMaxListedItems) {
+        refuse(str("expected a whole number from 1 to ", kMaxListedItems));
+      }
+    } else if (name == "order") {
+      if (value != "asc" && value != "desc") refuse("expected asc or desc");
+      page.ascending = value == "asc";
+    } else if (name == "after") {
+      page.after = value;
+    } else if (name != "include") {  // there is nothing more to include
+      refuse("unknown field; expected limit, order, after or include");
+    }
+  }
+  return page;
+}
+
 }  // namespace
 
-Json read_response_input(Fields& fields) {
+ResponseInput read_response_input(Fields& fields, Json earlier, const std::string& id) {
   const Json* input = fields.find("input");
   if (!input) fields.fail("input", "is missing; expected a string or a list of items");
-  Json messages = Json::array();
-  if (input->is_string()) {
-    messages.push_back({{"role", "user"}, {"content", *input}});
-  } else if (input->is_array() && !input->empty() && input->size() <= kMaxItems) {
-    for (size_t i = 0; i < input->size(); ++i) add_item((*input)[i], str("input[", i, "]"), messages);
-  } else {
-    fields.fail("input", str(brief(*input), "; expected a string or a list of 1 to ", kMaxItems, " items"));
+  Json given = *input;
+  if (given.is_string()) given = Json::array({Json{{"role", "user"}, {"content", *input}}});
+  if (!given.is_array() || given.empty() || given.size() > kMaxItems) {
+    fields.fail("input", str(brief(given), "; expected a string or a list of 1 to ", kMaxItems, " items"));
   }
-  return read_messages(messages);
+  if (earlier.size() + given.size() > kMaxItems) {
+    fields.fail("input", str("the conversation has ", earlier.size() + given.size(),
+                             " items with it; expected at most ", kMaxItems));
+  }
+  Json messages = Json::array();
+  for (const Json& item : earlier) add_item(item, "previous_response_id", messages);
+  for (size_t i = 0; i < given.size(); ++i) {
+    add_item(given[i], str("input[", i, "]"), messages);
+    earlier.push_back(listed_item(given[i], str(id, "_in_", i)));
+  }
+  return {std::move(earlier), read_messages(messages)};
+}
+
+Json conversation_items(const StoredResponse& stored) {
+  Json items = stored.items;
+  for (Json item : stored.response["output"]) {
+    if (item.contains("content")) {
+      for (Json& part : item["content"]) part["logprobs"] = Json::array();
+    }
+    // max_output_tokens may have cut the arguments off.
+    if (item.contains("arguments") && !try_parse_json<Json>(item["arguments"].get<std::string>())) {
+      item["arguments"] = "{}";
+    }
+    items.push_back(std::move(item));
+  }
+  return items;
+}
+
+Json list_input_items(const Json& items, const std::string& query) {
+  const Page page = read_page(query);
+  std::vector<const Json*> sorted;
+  for (const Json& item : items) sorted.push_back(&item);
+  if (!page.ascending) std::reverse(sorted.begin(), sorted.end());
+  auto first = sorted.begin();
+  if (!page.after.empty()) {
+    first = std::find_if(first, sorted.end(), [&](const Json* item) { return (*item)["id"] == Json(page.after); });
+    if (first == sorted.end()) {
+      throw ApiError(400, str("after: '", page.after.substr(0, 80), "' is not an item of this response"), "after");
+    }
+    ++first;
+  }
+  const auto last = first + std::min<std::ptrdiff_t>(sorted.end() - first, page.limit);
+  Json data = Json::array();
+  for (auto item = first; item != last; ++item) data.push_back(**item);
+  const Json first_id = data.empty() ? Json(nullptr) : data.front()["id"];
+  const Json last_id = data.empty() ? Json(nullptr) : data.back()["id"];
+  return {{"object", "list"},
+          {"data", std::move(data)},
+          {"first_id", first_id},
+          {"last_id", last_id},
+          {"has_more", last != sorted.end()}};
 }
 
 ToolUse read_response_tools(Fields& fields) {

@@ -14,7 +14,7 @@ void ResponseStore::erase_locked(const std::string& id) {
 
 void ResponseStore::put_locked(const std::string& id, const StoredResponse& response) {
   erase_locked(id);
-  entries_.push_back({id, dump(response.response), dump(response.conversation), response.cancel});
+  entries_.push_back({id, dump(response.response), dump(response.items), response.cancel});
   places_[id] = std::prev(entries_.end());
   bytes_ += entries_.back().bytes();
   while (!entries_.empty() && (entries_.size() > max_responses_ || bytes_ > max_bytes_)) {
@@ -38,7 +38,7 @@ std::optional<StoredResponse> ResponseStore::find(const std::string& id) const {
   const auto found = places_.find(id);
   if (found == places_.end()) return {};
   const Entry& entry = *found->second;
-  return StoredResponse{Json::parse(entry.response), Json::parse(entry.conversation), entry.cancel};
+  return StoredResponse{Json::parse(entry.response), Json::parse(entry.items), entry.cancel};
 }
 
 bool ResponseStore::erase(const std::string& id) {

@@ -14,7 +14,7 @@ namespace lamina::serve {
 /// A response of /v1/responses that clients can read again or continue.
 struct StoredResponse {
   Json response;                 ///< as the client received it; its status is "in_progress" during generation
-  Json conversation;             ///< messages of the prompt and the answer for the chat template, without instructions
+  Json items;                    ///< the input, with that of earlier responses, as list_input_items() shows it
   std::function<void()> cancel;  ///< ends a response in progress; thread-safe
 };
 
@@ -35,9 +35,9 @@ class ResponseStore {
  private:
   struct Entry {
     std::string id;
-    std::string response, conversation;
+    std::string response, items;
     std::function<void()> cancel;
-    size_t bytes() const { return id.size() + response.size() + conversation.size() + kEntryBytes; }
+    size_t bytes() const { return id.size() + response.size() + items.size() + kEntryBytes; }
   };
   static constexpr size_t kEntryBytes = 256;  ///< overhead per entry, besides its text
   void erase_locked(const std::string& id);

@@ -6,6 +6,7 @@
 #include "lamina/serve/api/answer_format.h"
 #include "lamina/serve/api/chat.h"
 #include "lamina/serve/api/request_fields.h"
+#include "lamina/serve/api/required_call.h"
 #include "lamina/serve/api/response_input.h"
 
 namespace lamina::serve {
@@ -55,6 +56,7 @@ class ResponseJob final : public AnswerJob {
   void write_text(const std::string& text);
   void end_text();
   void open_call(size_t index);
+  void open_required_call();
   void write_arguments(size_t index, const std::string& text);
   void close_call(size_t index);
   std::string call_id(const char* kind, size_t index) const { return str(kind, "_", id, "_", index); }
@@ -71,8 +73,8 @@ class ResponseJob final : public AnswerJob {
 
   std::shared_ptr<ResponseStore> store_;
   bool stores_ = true;
-  Json conversation_ = Json::array();  ///< without instructions and without the answer
-  Json echoed_ = Json::object();       ///< fields of the request that the response repeats
+  Json items_ = Json::array();    ///< the input, with that of earlier responses, without instructions
+  Json echoed_ = Json::object();  ///< fields of the request that the response repeats
   ToolUse tools_;
   AnswerFormat format_;
   bool logprobs_ = false;
@@ -81,10 +83,13 @@ class ResponseJob final : public AnswerJob {
   int64_t sequence_ = 0;
   size_t sent_ = 0;
   bool text_open_ = false;
+  RequiredCall call_;  ///< if the tools require a call
+  bool call_open_ = false;
   Json fresh_logprobs_ = Json::array();  ///< of tokens whose text was not sent yet
 };
 
 void ResponseJob::read_conversation(Fields& fields) {
+  Json earlier = Json::array();
   const std::string previous = fields.text("previous_response_id");
   if (!previous.empty()) {
     const auto stored = store_->find(previous);
@@ -92,13 +97,14 @@ void ResponseJob::read_conversation(Fields& fields) {
       throw ApiError(404, str("previous_response_id: '", previous.substr(0, 80), "' is not stored, or not complete"),
                      "previous_response_id", "previous_response_not_found");
     }
-    conversation_ = stored->conversation;
+    earlier = conversation_items(*stored);
   }
-  for (const Json& message : read_response_input(fields)) conversation_.push_back(message);
+  ResponseInput input = read_response_input(fields, std::move(earlier), id);
+  items_ = std::move(input.items);
   Json messages = Json::array();
   const std::string instructions = fields.text("instructions");
   if (!instructions.empty()) messages.push_back({{"role", "system"}, {"content", instructions}});
-  for (const Json& message : conversation_) messages.push_back(message);
+  for (Json& message : input.messages) messages.push_back(std::move(message));
   const Json* kwargs = fields.find("chat_template_kwargs");
   if (kwargs && !kwargs->is_object()) fields.fail("chat_template_kwargs", "expected an object");
   tools_ = read_response_tools(fields);
@@ -142,8 +148,9 @@ void ResponseJob::read_settings(Fields& fields) {
   const std::string truncation = fields.text("truncation", "disabled");
   if (truncation != "disabled") fields.fail("truncation", str("'", truncation.substr(0, 40), "'; expected disabled"));
   if (fields.flag("background", false)) fields.fail("background", "is not supported; expected false");
-  for (const char* name : {"conversation", "prompt", "reasoning"})
+  for (const char* name : {"conversation", "prompt", "reasoning", "context_management", "moderation"}) {
     fields.refuse(name, "is not supported; leave it out");
+  }
   fields.ignore({"max_tool_calls"});
 }
 
@@ -157,11 +164,13 @@ void ResponseJob::read(const Json& json) {
   read_format(fields);
   fields.finish();
   for (const std::string& stop : model->chat_template->stop_strings()) request.stop_strings.push_back(stop);
+  call_ = RequiredCall(tools_.forced);
   keeps_tokens = logprobs_;
-  for (const char* name :
-       {"instructions", "max_output_tokens", "previous_response_id", "tool_choice", "tools", "user", "metadata"}) {
+  for (const char* name : {"instructions", "max_output_tokens", "previous_response_id", "tool_choice", "tools", "user",
+                           "metadata", "prompt_cache_key", "safety_identifier"}) {
     echoed_[name] = json.contains(name) ? json[name] : Json(nullptr);
   }
+  echoed_["top_logprobs"] = std::max<int64_t>(0, request.logprobs);
   if (echoed_["tool_choice"].is_null()) echoed_["tool_choice"] = "auto";
   if (echoed_["tools"].is_null()) echoed_["tools"] = Json::array();
   if (echoed_["metadata"].is_null()) echoed_["metadata"] = Json::object();
@@ -172,7 +181,7 @@ void ResponseJob::read(const Json& json) {
 void ResponseJob::begin() {
   if (!stores_) return;
   const std::weak_ptr<AnswerJob> weak = weak_from_this();
-  store_->put(response_id(), {response("in_progress"), conversation_, [weak] {
+  store_->put(response_id(), {response("in_progress"), items_, [weak] {
                                 if (const auto job = weak.lock()) job->cancel_answers();
                               }});
 }
@@ -247,18 +256,7 @@ Json ResponseJob::response(const std::string& status) const {
 
 void ResponseJob::store_result() {
   if (!stores_) return;
-  Json conversation = conversation_;
-  Json message{{"role", "assistant"}, {"content", parsed_.text}};
-  for (size_t i = 0; i < parsed_.calls.size(); ++i) {
-    const Json item = call_item(i, "completed", true);
-    const Json arguments = Json::parse(parsed_.calls[i].arguments, nullptr, false);
-    message["tool_calls"].push_back(
-        {{"id", item["call_id"]},
-         {"type", "function"},
-         {"function", {{"name", item["name"]}, {"arguments", arguments.is_discarded() ? Json::object() : arguments}}}});
-  }
-  conversation.push_back(std::move(message));
-  store_->update(response_id(), {response(status()), std::move(conversation), {}});
+  store_->update(response_id(), {response(status()), items_, {}});
 }
 
 /// A response without an answer, for those who read it by its id.
@@ -267,7 +265,7 @@ void ResponseJob::abandoned(const std::string& error) {
   Json json = response("in_progress");
   json["status"] = error.empty() ? "cancelled" : "failed";
   if (!error.empty()) json["error"] = {{"code", "server_error"}, {"message", error}};
-  store_->update(response_id(), {std::move(json), conversation_, {}});
+  store_->update(response_id(), {std::move(json), items_, {}});
 }
 
 void ResponseJob::write_named(const std::string& type, Json data) {
@@ -279,9 +277,14 @@ void ResponseJob::write_named(const std::string& type, Json data) {
 void ResponseJob::stream_start() {
   write_named("response.created", {{"response", response("in_progress")}});
   write_named("response.in_progress", {{"response", response("in_progress")}});
-  if (tools_.forced.empty()) return;
-  parsed_.calls = {ToolCall{tools_.forced, ""}};  // its arguments are streamed as they come
+  if (!tools_.forced.empty()) open_required_call();
+}
+
+/// Opens the call, whose name is known now. Its arguments are streamed as they are generated.
+void ResponseJob::open_required_call() {
+  parsed_.calls = {ToolCall{call_.name(), ""}};
   open_call(0);
+  call_open_ = true;
 }
 
 /// Writes an event about the text of the message. The message is always the first output item.
@@ -331,11 +334,12 @@ void ResponseJob::close_call(size_t index) {
 }
 
 void ResponseJob::stream_update(int64_t /*index*/, const infer::Update& update) {
-  if (update.finish) parsed_ = parse_answer(choices.front().text, tools_);
-  if (!tools_.forced.empty()) {
-    if (!update.text.empty()) write_arguments(0, update.text);
-    return;
+  if (tools_.choice == ToolUse::Choice::required) {
+    const std::string arguments = call_.push(update.text);
+    if (call_.known() && !call_open_) open_required_call();
+    if (!arguments.empty()) write_arguments(0, arguments);
   }
+  if (update.finish) parsed_ = parse_answer(choices.front().text, tools_);
   const std::string text = fresh_text(choices.front().text, update.finish ? &parsed_ : nullptr, tools_, sent_);
   if (logprobs_ && !update.tokens.empty()) {
     const auto& known = choices.front().tokens;
@@ -349,7 +353,7 @@ void ResponseJob::stream_update(int64_t /*index*/, const infer::Update& update) 
 void ResponseJob::stream_end() {
   if (!parsed_.text.empty() || parsed_.calls.empty()) end_text();
   for (size_t i = 0; i < parsed_.calls.size(); ++i) {
-    if (tools_.forced.empty()) {
+    if (!call_open_) {
       open_call(i);
       write_arguments(i, parsed_.calls[i].arguments);
     }
@@ -392,15 +396,20 @@ void run_response(const Json& body, const std::shared_ptr<Exchange>& exchange,
   }
 }
 
+StoredResponse stored_response(const std::string& id, const ResponseStore& store) {
+  if (auto stored = store.find(id)) return std::move(*stored);
+  throw ApiError(404, str("response '", id.substr(0, 80), "' is not stored; only the latest ones are, in memory"),
+                 "response_id", "response_not_found");
+}
+
 Json cancel_response(const std::string& id, ResponseStore& store) {
-  auto stored = store.find(id);
-  if (!stored) throw ApiError(404, str("response '", id.substr(0, 80), "' is not stored"), "response_id");
-  if (!stored->cancel) {
+  StoredResponse stored = stored_response(id, store);
+  if (!stored.cancel) {
     throw ApiError(400, str("response '", id.substr(0, 80), "' has ended; only one in progress can be cancelled"));
   }
-  stored->cancel();
-  stored->response["status"] = "cancelled";
-  return stored->response;
+  stored.cancel();
+  stored.response["status"] = "cancelled";
+  return stored.response;
 }
 
 }  // namespace lamina::serve

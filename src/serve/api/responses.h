@@ -11,6 +11,8 @@ void run_response(const Json& body, const std::shared_ptr<Exchange>& exchange,
                   const std::shared_ptr<ServedModel>& model, Metrics& metrics,
                   const std::shared_ptr<ResponseStore>& store);
 
+/// A response by its id. Throws ApiError 404.
+StoredResponse stored_response(const std::string& id, const ResponseStore& store);
 /// POST /v1/responses/ID/cancel: ends a response in progress and returns it. Throws ApiError.
 Json cancel_response(const std::string& id, ResponseStore& store);
 

@@ -1,7 +1,5 @@
 #include "lamina/serve/api/service.h"
 
-#include <charconv>
-
 #include "lamina/base/json.h"
 #include "lamina/base/suggest.h"
 #include "lamina/base/version.h"
@@ -14,36 +12,45 @@
 #include "lamina/serve/api/messages.h"
 #include "lamina/serve/api/model_list.h"
 #include "lamina/serve/api/request_fields.h"
+#include "lamina/serve/api/response_input.h"
 #include "lamina/serve/api/responses.h"
 #include "lamina/serve/http/policy.h"
+#include "lamina/serve/http/request_parts.h"
 #include "lamina/serve/page/page.h"
 
 namespace lamina::serve {
 namespace {
 
-constexpr std::string_view kModelPrefix = "/v1/models/";
-constexpr std::string_view kArchitectureSuffix = "/architecture";
-constexpr std::string_view kResponsePrefix = "/v1/responses/";
-constexpr std::string_view kCancelSuffix = "/cancel";
+constexpr const char* kModel = "/v1/models/*";
+constexpr const char* kArchitecture = "/v1/models/*/architecture";
+constexpr const char* kResponse = "/v1/responses/*";
+constexpr const char* kCancel = "/v1/responses/*/cancel";
+constexpr const char* kInputItems = "/v1/responses/*/input_items";
 constexpr size_t kMaxListedIds = size_t{1} << 22;
 
-/// Percent-decodes; a sign that does not begin an escape stays.
-std::string decoded(std::string_view text) {
-  std::string result;
-  for (size_t i = 0; i < text.size(); ++i) {
-    unsigned byte = 0;
-    const char* digits = text.data() + i + 1;
-    const bool escape =
-        text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
-    result += escape ? static_cast<char>(byte) : text[i];
-    if (escape) i += 2;
-  }
-  return result;
+/// Whether a path fits the path of a route. `id` receives the part that '*' stands for, decoded; it is not empty.
+bool matches(std::string_view pattern, std::string_view path, std::string* id = nullptr) {
+  const size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == path;
+  const std::string_view begin = pattern.substr(0, star), end = pattern.substr(star + 1);
+  if (path.size() < pattern.size() || !path.starts_with(begin) || !path.ends_with(end)) return false;
+  if (id) *id = percent_decoded(path.substr(star, path.size() + 1 - pattern.size()));
+  return true;
 }
 
-bool asks_for_architecture(std::string_view path) {
-  return path.starts_with(kModelPrefix) && path.ends_with(kArchitectureSuffix) &&
-         path.size() > kModelPrefix.size() + kArchitectureSuffix.size();
+std::string id_in(const Exchange& exchange, std::string_view pattern) {
+  std::string id;
+  matches(pattern, exchange.request().path, &id);
+  return id;
+}
+
+/// Renders a conversation, with the fields tools, tool_choice, chat_template_kwargs and add_generation_prompt.
+std::string render_conversation(const ServedModel& model, const Json& messages, Fields& fields) {
+  const Json* kwargs = fields.find("chat_template_kwargs");
+  if (kwargs && !kwargs->is_object()) fields.fail("chat_template_kwargs", "expected an object");
+  const bool open = fields.flag("add_generation_prompt", true);
+  const ToolUse tools = read_tools(fields);
+  return render_chat(model, read_messages(messages), tools.list, kwargs ? *kwargs : Json(nullptr), open);
 }
 
 Json body_of(const Exchange& exchange) {
@@ -62,6 +69,7 @@ Service::Service(std::vector<std::shared_ptr<ServedModel>> models, int workers) 
   if (workers > 0) workers_ = std::make_shared<WorkerPool>(workers);
 }
 
+/// Of the paths with '*', the more special ones come first.
 const std::vector<Service::Route>& Service::routes() {
   static const std::vector<Route> table{
       {"GET", "/", &Service::get_page},
@@ -71,6 +79,8 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/version", &Service::get_version},
       {"GET", "/metrics", &Service::get_metrics},
       {"GET", "/v1/models", &Service::get_models},
+      {"GET", kArchitecture, &Service::get_architecture},
+      {"GET", kModel, &Service::get_model},
       {"GET", "/v1/scheduler", &Service::get_scheduler},
       {"POST", "/v1/completions", &Service::post_completions},
       {"POST", "/v1/chat/completions", &Service::post_chat},
@@ -79,6 +89,10 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/v1/inspect", &Service::post_inspect},
       {"POST", "/v1/embeddings", &Service::post_embeddings},
       {"POST", "/v1/responses", &Service::post_responses},
+      {"POST", kCancel, &Service::post_cancel},
+      {"GET", kInputItems, &Service::get_input_items},
+      {"GET", kResponse, &Service::get_response},
+      {"DELETE", kResponse, &Service::delete_response},
       {"POST", "/tokenize", &Service::post_tokenize},
       {"POST", "/detokenize", &Service::post_detokenize},
       {"POST", "/apply-template", &Service::post_apply_template},
@@ -88,7 +102,7 @@ const std::vector<Service::Route>& Service::routes() {
 
 void Service::handle(const std::shared_ptr<Exchange>& exchange) {
   const HttpRequest& request = exchange->request();
-  const bool light = request.method != "POST" && !asks_for_architecture(request.path);
+  const bool light = request.method != "POST" && !matches(kArchitecture, request.path);
   if (!workers_ || light) return dispatch(exchange);
   workers_->post([this, exchange] { dispatch(exchange); });
 }
@@ -96,24 +110,20 @@ void Service::handle(const std::shared_ptr<Exchange>& exchange) {
 void Service::dispatch(const std::shared_ptr<Exchange>& exchange) {
   const HttpRequest& request = exchange->request();
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
-  bool known_path = false;
+  std::string_view path;  // of the first route that fits
   std::string allowed;
   std::vector<std::string> paths;
   for (const Route& route : routes()) {
     paths.emplace_back(route.path);
-    if (request.path != route.path) continue;
+    if (path.empty() && matches(route.path, request.path)) path = route.path;
+    if (path != route.path) continue;
     if (method == route.method) return answer(exchange, route.endpoint);
-    known_path = true;
-    allowed = route.method;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+    if (allowed.ends_with("GET")) allowed += ", HEAD";
   }
-  if (request.path.starts_with(kModelPrefix) && method == "GET") {
-    const bool architecture = asks_for_architecture(request.path);
-    return answer(exchange, architecture ? &Service::get_architecture : &Service::get_model);
-  }
-  if (request.path.starts_with(kResponsePrefix)) return answer(exchange, &Service::use_response);
-  if (known_path) {
-    HttpResponse response = error_response(
-        405, str("method ", method.substr(0, 20), " is not allowed; ", request.path, " takes ", allowed));
+  if (!path.empty()) {
+    HttpResponse response = error_response(405, str("method ", request.method.substr(0, 20), " is not allowed; ",
+                                                    request.path.substr(0, 100), " takes ", allowed));
     response.headers.emplace_back("Allow", allowed);
     return exchange->send(std::move(response));
   }
@@ -194,14 +204,11 @@ void Service::get_models(const std::shared_ptr<Exchange>& exchange) {
 }
 
 void Service::get_model(const std::shared_ptr<Exchange>& exchange) {
-  const std::string name = decoded(exchange->request().path.substr(kModelPrefix.size()));
-  exchange->send(json_response(describe_model(*model_called(name, "model"))));
+  exchange->send(json_response(describe_model(*model_called(id_in(*exchange, kModel), "model"))));
 }
 
 void Service::get_architecture(const std::shared_ptr<Exchange>& exchange) {
-  std::string name = exchange->request().path.substr(kModelPrefix.size());
-  name.resize(name.size() - kArchitectureSuffix.size());
-  exchange->send(json_response(describe_architecture(*model_called(decoded(name), "model"))));
+  exchange->send(json_response(describe_architecture(*model_called(id_in(*exchange, kArchitecture), "model"))));
 }
 
 void Service::get_scheduler(const std::shared_ptr<Exchange>& exchange) {
@@ -245,25 +252,32 @@ void Service::post_responses(const std::shared_ptr<Exchange>& exchange) {
   run_response(body, exchange, model_of(body), metrics_, responses_);
 }
 
-/// GET and DELETE of /v1/responses/ID, and POST of /v1/responses/ID/cancel.
-void Service::use_response(const std::shared_ptr<Exchange>& exchange) {
-  const HttpRequest& request = exchange->request();
-  std::string id = request.path.substr(kResponsePrefix.size());
-  if (id.ends_with(kCancelSuffix)) {
-    if (request.method != "POST") throw ApiError(405, "expected POST to cancel a response");
-    id.resize(id.size() - kCancelSuffix.size());
-    return exchange->send(json_response(cancel_response(id, *responses_)));
+void Service::get_response(const std::shared_ptr<Exchange>& exchange) {
+  for (const auto& [name, value] : query_fields(exchange->request().query)) {
+    if (name == "stream" && value != "false") {
+      throw ApiError(400, "stream: a stored response cannot be streamed; leave it out", "stream");
+    }
+    if (name != "stream" && name != "include" && name != "include_obfuscation") {
+      throw ApiError(400, str(name.substr(0, 64), ": unknown field"), name.substr(0, 64));
+    }
   }
-  const bool reads = request.method == "GET" || request.method == "HEAD";
-  if (!reads && request.method != "DELETE") throw ApiError(405, "expected GET or DELETE of a response");
-  const auto stored = responses_->find(id);
-  if (!stored) {
-    throw ApiError(404, str("response '", id.substr(0, 80), "' is not stored; only the latest ones are, in memory"),
-                   "response_id", "response_not_found");
-  }
-  if (reads) return exchange->send(json_response(stored->response));
+  exchange->send(json_response(stored_response(id_in(*exchange, kResponse), *responses_).response));
+}
+
+void Service::delete_response(const std::shared_ptr<Exchange>& exchange) {
+  const std::string id = id_in(*exchange, kResponse);
+  stored_response(id, *responses_);
   responses_->erase(id);
   exchange->send(json_response({{"id", id}, {"object", "response"}, {"deleted", true}}));
+}
+
+void Service::post_cancel(const std::shared_ptr<Exchange>& exchange) {
+  exchange->send(json_response(cancel_response(id_in(*exchange, kCancel), *responses_)));
+}
+
+void Service::get_input_items(const std::shared_ptr<Exchange>& exchange) {
+  const StoredResponse stored = stored_response(id_in(*exchange, kInputItems), *responses_);
+  exchange->send(json_response(list_input_items(stored.items, exchange->request().query)));
 }
 
 void Service::post_tokenize(const std::shared_ptr<Exchange>& exchange) {
@@ -275,10 +289,7 @@ void Service::post_tokenize(const std::shared_ptr<Exchange>& exchange) {
   const bool pieces = fields.flag("return_token_strs", false);
   std::vector<text::TokenId> ids;
   if (const Json* messages = fields.find("messages")) {
-    const Json* tools = fields.find("tools");
-    const bool open = fields.flag("add_generation_prompt", true);
-    ids = encode_chat(*model,
-                      render_chat(*model, read_messages(*messages), tools ? *tools : Json(nullptr), nullptr, open));
+    ids = encode_chat(*model, render_conversation(*model, *messages, fields));
   } else if (fields.has("prompt")) {
     ids = encode_prompt(*model, fields.text("prompt"), "prompt");
     if (!bos && tokenizer_of(*model).bos()) ids.erase(ids.begin());
@@ -325,13 +336,8 @@ void Service::post_apply_template(const std::shared_ptr<Exchange>& exchange) {
   fields.find("model");
   const Json* messages = fields.find("messages");
   if (!messages) fields.fail("messages", "is missing; expected a list of messages");
-  const Json* kwargs = fields.find("chat_template_kwargs");
-  if (kwargs && !kwargs->is_object()) fields.fail("chat_template_kwargs", "expected an object");
-  const bool open = fields.flag("add_generation_prompt", true);
-  const ToolUse tools = read_tools(fields);
+  const std::string text = render_conversation(*model, *messages, fields);
   fields.finish();
-  const std::string text =
-      render_chat(*model, read_messages(*messages), tools.list, kwargs ? *kwargs : Json(nullptr), open);
   exchange->send(json_response({{"prompt", text}}));
 }
 

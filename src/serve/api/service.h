@@ -26,7 +26,7 @@ class Service {
   using Endpoint = void (Service::*)(const std::shared_ptr<Exchange>&);
   struct Route {
     const char* method;
-    const char* path;
+    const char* path;  ///< '*' stands for an id
     Endpoint endpoint;
   };
   static const std::vector<Route>& routes();
@@ -55,7 +55,10 @@ class Service {
   void post_inspect(const std::shared_ptr<Exchange>& exchange);
   void post_embeddings(const std::shared_ptr<Exchange>& exchange);
   void post_responses(const std::shared_ptr<Exchange>& exchange);
-  void use_response(const std::shared_ptr<Exchange>& exchange);
+  void get_response(const std::shared_ptr<Exchange>& exchange);
+  void delete_response(const std::shared_ptr<Exchange>& exchange);
+  void post_cancel(const std::shared_ptr<Exchange>& exchange);
+  void get_input_items(const std::shared_ptr<Exchange>& exchange);
   void post_tokenize(const std::shared_ptr<Exchange>& exchange);
   void post_detokenize(const std::shared_ptr<Exchange>& exchange);
   void post_apply_template(const std::shared_ptr<Exchange>& exchange);

@@ -3,6 +3,7 @@
 
 #include "lamina/base/json.h"
 #include "lamina/serve/api/chat_messages.h"
+#include "lamina/serve/api/required_call.h"
 
 namespace lamina::serve {
 namespace {
@@ -138,10 +139,12 @@ std::string call_schema(const ToolUse& use) {
 ParsedAnswer parse_answer(const std::string& answer, const ToolUse& use) {
   ParsedAnswer parsed;
   if (use.choice == ToolUse::Choice::required) {
-    if (!use.forced.empty()) {
-      parsed.calls.push_back({use.forced, answer});
-    } else if (!read_call(answer, use, parsed.calls)) {
-      parsed.text = answer;  // max_tokens cut the call off
+    RequiredCall call(use.forced);
+    std::string arguments = call.push(answer);
+    if (call.known()) {
+      parsed.calls.push_back({call.name(), std::move(arguments)});
+    } else {
+      parsed.text = answer;  // max_tokens cut the call off before its arguments
     }
     return parsed;
   }

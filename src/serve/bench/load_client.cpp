@@ -33,11 +33,13 @@ struct Target {
 Target parse_target(net::io_context& io, std::string url) {
   LAMINA_CHECK(url.starts_with("http://"), "bench serve: '", url, "'; expected http://HOST:PORT");
   url = url.substr(7, url.find('/', 7) - 7);
-  const size_t colon = url.rfind(':');
+  const size_t colon = url.find(':', url.starts_with("[") ? url.find(']') : 0);
   Target target{url.substr(0, colon), colon == std::string::npos ? "80" : url.substr(colon + 1), {}};
   ErrorCode error;
   net::ip::tcp::resolver resolver(io);
-  target.endpoints = resolver.resolve(target.host, target.port, error);
+  const bool bracketed = target.host.starts_with("[") && target.host.ends_with("]");  // an IPv6 address
+  const std::string name = bracketed ? target.host.substr(1, target.host.size() - 2) : target.host;
+  target.endpoints = resolver.resolve(name, target.port, error);
   LAMINA_CHECK(!error, "bench serve: ", target.host, ":", target.port, ": ", error.message());
   return target;
 }

@@ -19,6 +19,21 @@ constexpr size_t kMaxEarlyBytes = 65536;
 constexpr size_t kKeptBufferBytes = 16384;
 
 template <class Stream>
+/// The time as a header's value: "Sun, 06 Nov 1994 08:49:37 GMT".
+std::string date_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char text[40];
+  return {text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts)};
+}
+
+/// An IPv4 client of an IPv6 socket is named by its IPv4 address.
+std::string address_text(const asio::ip::address& address) {
+  const bool mapped = address.is_v6() && address.to_v6().is_v4_mapped();
+  return (mapped ? asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()) : address).to_string();
+}
+
 constexpr bool kIsTls = std::is_same_v<Stream, TlsStream>;
 
 }  // namespace
@@ -137,13 +152,13 @@ void Connection<Stream>::describe_request() {
   request_->method = std::string(message.method_string());
   request_->path = path_of(std::string(message.target()));
   for (const auto& field : message) {
+  request_->query = query_of(std::string(message.target()));
     request_->headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
   }
   const std::string_view id = header_of(request_->headers, "x-request-id");
   request_->id = is_plain_id(id) ? std::string(id) : str("req-", core_.id_prefix, ++core_.last_id);
   Error ignored;
-  const auto peer = socket().remote_endpoint(ignored);
-  request_->peer = peer.address().to_string(ignored);
+  request_->peer = address_text(socket().remote_endpoint(ignored).address());
   keep_alive_ = message.keep_alive() && !core_.draining;
   ++serial_;
   status_ = 0;
@@ -253,7 +268,9 @@ std::string Connection<Stream>::head_text(const HttpResponse& response, bool chu
   if (!streaming_ && response.status != 204) add("Content-Length", std::to_string(response.body.size()));
   add("Connection", keep_alive_ ? "keep-alive" : "close");
   add("x-request-id", request_->id);
+  add("Date", date_text());
   add("X-Content-Type-Options", "nosniff");
+  add("request-id", request_->id);  // as Anthropic's clients read it
   for (const auto& [name, value] : response.headers) add(name, value);
   for (const auto& [name, value] : core_.policy->headers_for(*request_)) add(name, value);
   return head + "\r\n";
@@ -327,7 +344,6 @@ void Connection<Stream>::ping() {
   if (phase_ == Phase::answering) arm(ping_timer_, left, &Connection::ping);
 }
 
-/// Writes after the handlers that are already queued, so that their output joins the same system call.
 template <class Stream>
 void Connection<Stream>::flush_later() {
   if (flush_posted_ || !in_flight_.empty()) return;

@@ -20,6 +20,7 @@ struct HttpRequest {
   std::string id;      ///< x-request-id: the client's, if it is short and plain; otherwise a new one
   std::string method;  ///< "GET", "POST", …
   std::string path;    ///< target without the query
+  std::string query;   ///< the target after '?', encoded
   Headers headers;
   std::string body;
   std::string peer;  ///< address of the client

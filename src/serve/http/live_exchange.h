@@ -14,7 +14,7 @@ class LiveExchange final : public Exchange {
       : connection_(std::move(connection)), request_(std::move(request)), serial_(serial) {}
   ~LiveExchange() override {
     // A handler that drops its exchange without an answer. After an answer this does nothing.
-    asio::post(connection_->core().io, [c = connection_, s = serial_] {
+    post([c = connection_, s = serial_] {
       c->send(s, error_response(500, "the request was dropped without an answer (internal error, please report it)"));
     });
   }

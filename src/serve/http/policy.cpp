@@ -139,7 +139,7 @@ std::optional<HttpResponse> Policy::answer(const HttpRequest& request) const {
     return error_response(
         415, str("Content-Encoding '", encoding.substr(0, 40), "' is not supported; send the body uncompressed"));
   }
-  if (request.method == "OPTIONS") return HttpResponse{204, "", "", {{"Allow", "GET, POST, DELETE, OPTIONS"}}};
+  if (request.method == "OPTIONS") return HttpResponse{204, "", "", {{"Allow", "GET, HEAD, POST, DELETE, OPTIONS"}}};
   const bool reads = request.method == "GET" || request.method == "HEAD";
   const bool is_public = request.path == "/health" || (reads && is_page_path(request.path));
   if (keys_ == nullptr || is_public) return {};
@@ -161,7 +161,7 @@ Headers Policy::headers_for(const HttpRequest& request) const {
   if (origin.empty() || !allows_origin(origin)) return {};
   Headers headers{{"Access-Control-Allow-Origin", std::string(origin)},
                   {"Vary", "Origin"},
-                  {"Access-Control-Expose-Headers", "x-request-id, Retry-After"}};
+                  {"Access-Control-Expose-Headers", "x-request-id, request-id, Retry-After"}};
   if (request.method == "OPTIONS") {
     headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     headers.emplace_back("Access-Control-Allow-Headers", "*, Authorization, Content-Type");

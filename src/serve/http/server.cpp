@@ -90,6 +90,7 @@ struct Server::Impl {
     });
   }
 
+    if (endpoint.address().is_v6()) acceptor.set_option(asio::ip::v6_only(false), error);  // "::" takes IPv4 as well
   void serve(Tcp::socket socket) {
     std::shared_ptr<ConnectionBase> connection;
     if (tls) {
