@@ -67,7 +67,7 @@ class FakeExchange final : public serve::Exchange {
     if (head.status != 200 || ended_ || started_) std::abort();
     started_ = true;
   }
-  void write(std::string chunk) override {
+  void write(std::string_view chunk) override {
     if (!started_ || ended_ || !chunk.ends_with("\n\n")) std::abort();
     const size_t data = chunk.starts_with("event: ") ? chunk.find('\n') + 1 : 0;
     if (chunk.compare(data, 6, "data: ") != 0) std::abort();

@@ -165,17 +165,21 @@ void AnswerJob::stream_end() {
   exchange->write("data: [DONE]\n\n");
 }
 
-/// A stream has one event per token, so the text common to all events is built once.
-void AnswerJob::write_choice(std::string_view choice) {
-  if (chunk_begin_.empty()) {
-    chunk_begin_ = "data: " + dump(chunk_head());
-    chunk_begin_.back() = ',';  // in place of the closing brace
-    chunk_begin_ += "\"choices\":[";
+/// A stream has one event per token, so the text common to all events stays in the buffer.
+std::string& AnswerJob::begin_choice() {
+  if (event_begin_ == 0) {
+    event_ = "data: " + dump(chunk_head());
+    event_.back() = ',';  // in place of the closing brace
+    event_ += "\"choices\":[";
+    event_begin_ = event_.size();
   }
-  std::string event;
-  event.reserve(chunk_begin_.size() + choice.size() + 20);
-  event.append(chunk_begin_).append(choice).append(usage_in_chunks ? "],\"usage\":null}\n\n" : "]}\n\n");
-  exchange->write(std::move(event));
+  event_.resize(event_begin_);
+  return event_;
+}
+
+void AnswerJob::end_choice() {
+  event_ += usage_in_chunks ? "],\"usage\":null}\n\n" : "]}\n\n";
+  exchange->write(event_);
 }
 
 std::string_view AnswerJob::finish_name(infer::Finish finish) const {

@@ -47,8 +47,10 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   Json usage() const;
   int64_t total_choices() const { return static_cast<int64_t>(choices.size()); }
   void write_event(const Json& json) { exchange->write("data: " + dump(json) + "\n\n"); }
-  /// Writes an event with the fields of chunk_head() and one choice, given as JSON text.
-  void write_choice(std::string_view choice);
+  /// Begins an event with the fields of chunk_head() and one choice. The caller appends the choice as JSON text.
+  std::string& begin_choice();
+  /// Writes the event.
+  void end_choice();
   const std::vector<text::TokenId>& prompt_of(int64_t choice) const {
     return prompts[static_cast<size_t>(choice / request.n)];
   }
@@ -58,7 +60,7 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   virtual void stream_update(int64_t choice, const infer::Update& update) = 0;
   virtual void stream_end();
   virtual std::string error_event(const std::string& body) const { return "data: " + body + "\n\n"; }
-  /// The JSON fields that precede `choices` in every event, for write_choice().
+  /// The JSON fields that precede `choices` in every event, for begin_choice().
   virtual Json chunk_head() const { return nullptr; }
   /// The chunk before the end of a stream, if the client asked for usage.
   virtual Json usage_chunk() const { return nullptr; }
@@ -95,7 +97,8 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   std::vector<std::pair<size_t, infer::Update>> early_;  ///< updates that arrived before on_submitted
   std::vector<infer::RequestId> ids_;
   int64_t finished_ = 0;
-  std::string chunk_begin_;  ///< JSON text of chunk_head() up to the choice; empty: not built yet
+  std::string event_;       ///< the event that is being written, after begin_choice()
+  size_t event_begin_ = 0;  ///< length of its constant beginning, up to the choice; 0: not built yet
 };
 
 }  // namespace lamina::serve

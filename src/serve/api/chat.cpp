@@ -129,7 +129,8 @@ void ChatJob::write_delta(int64_t index, Json delta, Json logprobs, Json finish,
               {"logprobs", std::move(logprobs)},
               {"finish_reason", std::move(finish)}};
   if (!token_ids.is_null()) choice["token_ids"] = token_ids;
-  write_choice(dump(choice));
+  begin_choice() += dump(choice);
+  end_choice();
 }
 
 void ChatJob::stream_start() {
@@ -152,8 +153,11 @@ void ChatJob::stream_update(int64_t index, const infer::Update& update) {
   if (update.finish) parsed = parse_answer(choice.text, tools_);
   const std::string text = fresh_text(choice.text, update.finish ? &parsed : nullptr, tools_, streamed.sent);
   if (!text.empty() && logprobs.is_null() && !return_ids_) {  // common case: no JSON tree
-    write_choice("{\"index\":" + std::to_string(index) + ",\"delta\":{\"content\":" + dump(text) +
-                 "},\"logprobs\":null,\"finish_reason\":null}");
+    std::string& event = begin_choice();
+    event.append("{\"index\":").append(std::to_string(index)).append(",\"delta\":{\"content\":");
+    append_quoted(event, text);
+    event += "},\"logprobs\":null,\"finish_reason\":null}";
+    end_choice();
   } else if (!text.empty() || !logprobs.is_null() || (return_ids_ && !update.tokens.empty())) {
     write_delta(index, {{"content", text}}, std::move(logprobs), nullptr, ids);
   }

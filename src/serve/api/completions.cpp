@@ -183,10 +183,13 @@ void CompletionJob::stream_update(int64_t index, const infer::Update& update) {
   const auto at = static_cast<size_t>(index);
   if (!echo_ && logprobs_ < 0 && !return_ids_) {  // common case: no JSON tree
     if (update.text.empty() && update.tokens.empty() && !update.finish) return;
-    std::string choice = "{\"index\":" + std::to_string(index) + ",\"text\":" + dump(update.text);
-    choice += ",\"logprobs\":null,\"finish_reason\":";
-    choice += update.finish ? dump(finish_name(*update.finish)) : "null";
-    return write_choice(choice + "}");
+    std::string& event = begin_choice();
+    event.append("{\"index\":").append(std::to_string(index)).append(",\"text\":");
+    append_quoted(event, update.text);
+    event += ",\"logprobs\":null,\"finish_reason\":";
+    event += update.finish ? dump(finish_name(*update.finish)) : "null";
+    event += '}';
+    return end_choice();
   }
   Json choice{{"index", index}, {"text", ""}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
   std::string text = update.text;
@@ -213,7 +216,8 @@ void CompletionJob::stream_update(int64_t index, const infer::Update& update) {
   if (return_ids_) choice["token_ids"] = ids_of(update.tokens);
   if (update.finish) choice["finish_reason"] = finish_name(*update.finish);
   if (text.empty() && tokens.empty() && !update.finish) return;
-  write_choice(dump(choice));
+  begin_choice() += dump(choice);
+  end_choice();
 }
 
 Json CompletionJob::usage_chunk() const {

@@ -2,12 +2,41 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "lamina/base/suggest.h"
+#include "lamina/text/utf8.h"
 
 namespace lamina::serve {
 
 std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+void append_quoted(std::string& out, std::string_view text) {
+  if (text::valid_prefix(text) != text.size()) {
+    out += dump(text);
+    return;
+  }
+  out += '"';
+  size_t plain = 0;  // begin of the bytes that need no escape
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte >= 0x20 && byte != '"' && byte != '\\') continue;
+    out.append(text, plain, i - plain);
+    plain = i + 1;
+    const char* letters = "btnvfr";  // of the bytes 8 to 13
+    out += '\\';
+    if (byte >= 0x20) {
+      out += text[i];
+    } else if (byte >= 8 && byte <= 13 && byte != '\v') {
+      out += letters[byte - 8];
+    } else {
+      char code[8];
+      std::snprintf(code, sizeof code, "u%04x", byte);
+      out += code;
+    }
+  }
+  out.append(text, plain).append(1, '"');
+}
 
 std::string brief(const Json& value) {
   if (value.is_structured()) return value.is_array() ? "a list" : "an object";

@@ -62,6 +62,8 @@ class Fields {
 
 /// Serializes to JSON text. Invalid UTF-8 becomes U+FFFD.
 std::string dump(const Json& json);
+/// Appends `text` as dump() writes it. A stream does this for every token, so it builds no JSON tree.
+void append_quoted(std::string& out, std::string_view text);
 /// The beginning of a value as text, for error messages.
 std::string brief(const Json& value);
 

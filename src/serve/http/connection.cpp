@@ -1,7 +1,8 @@
 #include "lamina/serve/http/connection.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <charconv>
+#include <ctime>
 
 #include "lamina/base/error.h"
 #include "lamina/serve/http/live_exchange.h"
@@ -18,7 +19,6 @@ constexpr size_t kMaxEarlyBytes = 65536;
 /// Capacity of the output buffer that a connection keeps between two responses.
 constexpr size_t kKeptBufferBytes = 16384;
 
-template <class Stream>
 /// The time as a header's value: "Sun, 06 Nov 1994 08:49:37 GMT".
 std::string date_text() {
   const std::time_t now = std::time(nullptr);
@@ -34,6 +34,7 @@ std::string address_text(const asio::ip::address& address) {
   return (mapped ? asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()) : address).to_string();
 }
 
+template <class Stream>
 constexpr bool kIsTls = std::is_same_v<Stream, TlsStream>;
 
 }  // namespace
@@ -151,8 +152,8 @@ void Connection<Stream>::describe_request() {
   const auto& message = parser_->get();
   request_->method = std::string(message.method_string());
   request_->path = path_of(std::string(message.target()));
-  for (const auto& field : message) {
   request_->query = query_of(std::string(message.target()));
+  for (const auto& field : message) {
     request_->headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
   }
   const std::string_view id = header_of(request_->headers, "x-request-id");
@@ -267,10 +268,10 @@ std::string Connection<Stream>::head_text(const HttpResponse& response, bool chu
   if (chunked) add("Transfer-Encoding", "chunked");
   if (!streaming_ && response.status != 204) add("Content-Length", std::to_string(response.body.size()));
   add("Connection", keep_alive_ ? "keep-alive" : "close");
-  add("x-request-id", request_->id);
   add("Date", date_text());
-  add("X-Content-Type-Options", "nosniff");
+  add("x-request-id", request_->id);
   add("request-id", request_->id);  // as Anthropic's clients read it
+  add("X-Content-Type-Options", "nosniff");
   for (const auto& [name, value] : response.headers) add(name, value);
   for (const auto& [name, value] : core_.policy->headers_for(*request_)) add(name, value);
   return head + "\r\n";
@@ -302,9 +303,9 @@ void Connection<Stream>::write(uint64_t serial, std::string_view chunk) {
   if (!is_answering(serial) || !streaming_ || final_ || chunk.empty()) return;
   body_bytes_ += static_cast<int64_t>(chunk.size());
   if (chunked_) {
-    char size[24];
-    std::snprintf(size, sizeof size, "%zx\r\n", chunk.size());
-    pending_.append(size).append(chunk).append("\r\n");
+    char size[16];
+    const auto end = std::to_chars(size, size + sizeof size, chunk.size(), 16).ptr;
+    pending_.append(size, end).append("\r\n").append(chunk).append("\r\n");
   } else {
     pending_ += chunk;
   }
@@ -348,10 +349,13 @@ template <class Stream>
 void Connection<Stream>::flush_later() {
   if (flush_posted_ || !in_flight_.empty()) return;
   flush_posted_ = true;
-  asio::post(core_.io, [self = this->shared_from_this()] {
-    self->flush_posted_ = false;
-    if (self->phase_ == Phase::answering && self->in_flight_.empty()) self->write_queued();
-  });
+  core_.flush_soon(this->shared_from_this());
+}
+
+template <class Stream>
+void Connection<Stream>::flush() {
+  flush_posted_ = false;
+  if (phase_ == Phase::answering && in_flight_.empty()) write_queued();
 }
 
 /// Writes the pending bytes: what the socket accepts now, and the rest asynchronously.

@@ -7,8 +7,10 @@
 #include <boost/asio/ssl.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
+#include <mutex>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "lamina/serve/http/server.h"
 
@@ -31,6 +33,33 @@ class ConnectionBase {
   virtual void drain() = 0;
   /// Closes the connection now.
   virtual void abort() = 0;
+  /// Writes what waits to be written.
+  virtual void flush() = 0;
+};
+
+/// Tasks from other threads for the network thread. An engine's step posts one task per answer; those that arrive
+/// before the network thread gets to them cost one wakeup and one handler together.
+class TaskQueue {
+ public:
+  using Task = std::function<void()>;
+
+  explicit TaskQueue(asio::io_context& io) : io_(io) {}
+  TaskQueue(const TaskQueue&) = delete;
+  TaskQueue& operator=(const TaskQueue&) = delete;
+  /// Runs `task` on the network thread, after those posted before. Thread-safe.
+  void post(Task task);
+  /// Destroys the tasks that have not run, and from now on each that is posted.
+  void close();
+  std::function<void(const std::string&)> on_problem;  ///< receives the message of an exception that a task throws
+
+ private:
+  void run();
+
+  asio::io_context& io_;
+  std::mutex mutex_;
+  std::vector<Task> tasks_;
+  bool closed_ = false;
+  std::vector<Task> running_;  ///< keeps its capacity; used by the network thread only
 };
 
 /// State shared by all connections of a server.
@@ -40,6 +69,8 @@ struct ServerCore {
   Handler handler;
   ServerHooks hooks;
   asio::io_context io;
+  TaskQueue tasks{io};
+  std::vector<std::shared_ptr<ConnectionBase>> unflushed;  ///< have bytes to write; see flush_soon()
   bool draining = false;
   std::set<std::shared_ptr<ConnectionBase>> connections;
   std::string id_prefix;  ///< random, so that request ids of two servers differ
@@ -50,6 +81,9 @@ struct ServerCore {
     if (hooks.on_problem) hooks.on_problem(message);
   }
   void remove(const std::shared_ptr<ConnectionBase>& connection);
+  /// Flushes the connection after the handlers that are already queued, so that their output joins the same system
+  /// call.
+  void flush_soon(std::shared_ptr<ConnectionBase> connection);
 };
 
 /// One client connection: reads a request, passes it to the handler, writes the response, and waits for the next
@@ -61,6 +95,7 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
   void start() override;
   void drain() override;
   void abort() override;
+  void flush() override;
 
   // The response to request number `serial`. Calls with an earlier number are ignored.
   void send(uint64_t serial, HttpResponse response);

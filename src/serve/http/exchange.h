@@ -49,7 +49,7 @@ class Exchange {
   virtual void send(HttpResponse response) = 0;
   /// Begins a chunked response; the body of `head` is ignored.
   virtual void start(HttpResponse head) = 0;
-  virtual void write(std::string chunk) = 0;
+  virtual void write(std::string_view chunk) = 0;
   virtual void finish() = 0;
   /// Runs a task on the network thread.
   virtual void post(std::function<void()> task) = 0;

@@ -28,9 +28,9 @@ class LiveExchange final : public Exchange {
     if (on_network_thread()) return connection_->start_response(serial_, std::move(head));
     post([c = connection_, s = serial_, r = std::move(head)]() mutable { c->start_response(s, std::move(r)); });
   }
-  void write(std::string chunk) override {
+  void write(std::string_view chunk) override {
     if (on_network_thread()) return connection_->write(serial_, chunk);
-    post([c = connection_, s = serial_, text = std::move(chunk)] { c->write(s, text); });
+    post([c = connection_, s = serial_, text = std::string(chunk)] { c->write(s, text); });
   }
   void finish() override {
     if (on_network_thread()) return connection_->finish(serial_);
@@ -39,7 +39,7 @@ class LiveExchange final : public Exchange {
   void on_close(std::function<void()> task) override {
     post([c = connection_, s = serial_, t = std::move(task)]() mutable { c->on_close(s, std::move(t)); });
   }
-  void post(std::function<void()> task) override { asio::post(connection_->core().io, std::move(task)); }
+  void post(std::function<void()> task) final { connection_->core().tasks.post(std::move(task)); }
 
  private:
   bool on_network_thread() const { return connection_->core().io.get_executor().running_in_this_thread(); }

@@ -29,6 +29,47 @@ Tcp::endpoint resolve(asio::io_context& io, const std::string& host, int port) {
 
 }  // namespace
 
+void TaskQueue::post(Task task) {
+  bool wakes = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;  // the task is destroyed after the lock is released
+    wakes = tasks_.empty();
+    tasks_.push_back(std::move(task));
+  }
+  if (wakes) asio::post(io_, [this] { run(); });
+}
+
+void TaskQueue::run() {
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(tasks_, running_);
+  }
+  for (Task& task : running_) {
+    try {
+      std::exchange(task, {})();
+    } catch (const std::exception& error) {  // the tasks of other requests go on
+      if (on_problem) on_problem(error.what());
+    }
+  }
+  running_.clear();
+}
+
+void TaskQueue::close() {
+  std::vector<Task> dropped;
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  std::swap(tasks_, dropped);
+}
+
+void ServerCore::flush_soon(std::shared_ptr<ConnectionBase> connection) {
+  unflushed.push_back(std::move(connection));
+  if (unflushed.size() > 1) return;
+  asio::post(io, [this] {
+    for (const auto& one : std::exchange(unflushed, {})) one->flush();
+  });
+}
+
 void ServerCore::remove(const std::shared_ptr<ConnectionBase>& connection) {
   connections.erase(connection);
   if (draining && connections.empty()) io.stop();
@@ -49,6 +90,7 @@ struct Server::Impl {
     boost::system::error_code error;
     acceptor.open(endpoint.protocol());
     acceptor.set_option(asio::socket_base::reuse_address(true));
+    if (endpoint.address().is_v6()) acceptor.set_option(asio::ip::v6_only(false), error);  // "::" takes IPv4 as well
     acceptor.bind(endpoint, error);
     LAMINA_CHECK(error != asio::error::address_in_use, "port ", options.port, " of ", options.host,
                  " is in use; stop the other program, or choose another port with --port (0: any free one)");
@@ -90,7 +132,6 @@ struct Server::Impl {
     });
   }
 
-    if (endpoint.address().is_v6()) acceptor.set_option(asio::ip::v6_only(false), error);  // "::" takes IPv4 as well
   void serve(Tcp::socket socket) {
     std::shared_ptr<ConnectionBase> connection;
     if (tls) {
@@ -142,6 +183,9 @@ Server::Server(ServerOptions options, const Policy& policy, Handler handler, Ser
   impl_->core.handler = std::move(handler);
   impl_->core.hooks = std::move(hooks);
   impl_->core.id_prefix = random_prefix();
+  impl_->core.tasks.on_problem = [core = &impl_->core](const std::string& message) {
+    core->problem(str("network thread: ", message));
+  };
   impl_->read_certificate();
   impl_->listen();
 }
@@ -150,6 +194,7 @@ Server::~Server() {
   impl_->core.draining = true;
   const auto connections = impl_->core.connections;
   for (const auto& connection : connections) connection->abort();
+  impl_->core.tasks.close();
 }
 
 int Server::port() const { return impl_->port; }
