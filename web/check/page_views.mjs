@@ -10,6 +10,9 @@ const checkCompare = async ({page, expect, shot}) => {
     await button.click();
     expect(await soon(async () => await button.getAttribute("aria-pressed") === "true"), `compare: ${name} is not chosen, or another view opened`);
   }
+  await page.locator(".compare-view .examples button").first().click();
+  expect(await soon(async () => await page.inputValue("#compare-prompt") !== ""), "compare: an example does not fill the prompt");
+  expect(await soon(async () => await page.locator(".compare-view .examples").count() === 0), "compare: the examples stay");
   const run = async () => {
     await page.fill("#compare-prompt", "Shall I compare thee");
     await page.getByRole("button", {name: "Run both"}).click();

@@ -1,27 +1,19 @@
 import {useEffect, useRef} from "preact/hooks";
 import {active, activeMode, activePath, loading, model, showProbabilities} from "../lib/state.js";
 import {Composer, draft} from "./composer.jsx";
+import {Examples} from "./examples.jsx";
 import {Logo} from "./icons.jsx";
 import {Message} from "./message.jsx";
 import {Legend} from "./tokens.jsx";
 
-const EXAMPLES = {
-  chat: ["Tell me a story about a brave little boat.", "Why is the sky blue?", "Write a Python function that reverses a list."],
-  complete: ["Once upon a time, there was a", "To be, or not to be", "The three laws of thermodynamics are"],
-};
-
 const Empty = () => {
-  const use = (text) => {
-    draft.value = text;
-    document.getElementById("prompt")?.focus();
-  };
   if (!model.value) return <div class="empty"><Logo size={56} /><p role="status">{loading.value ? "Connecting…" : "No model."}</p></div>;
   return (
     <div class="empty">
       <Logo size={56} />
       <h1>{model.value.id}</h1>
       <p>{activeMode.value === "chat" ? "Ask it something." : "Begin a text; the model continues it."} Turn on <b>Probabilities</b> to see every choice it makes.</p>
-      <div class="examples">{EXAMPLES[activeMode.value].map((one) => <button type="button" key={one} onClick={() => use(one)}>{one}</button>)}</div>
+      <Examples mode={activeMode.value} field="prompt" onPick={(text) => { draft.value = text; }} />
     </div>
   );
 };

@@ -6,6 +6,7 @@ import {promptOf, samplingOf, streamAnswer} from "../lib/generate.js";
 import {activeMode, model, models, report, settings, system} from "../lib/state.js";
 import {classOf, percent, piecesOf, rateOf, visible} from "../lib/tokens.js";
 import {Bars} from "./charts.jsx";
+import {Examples} from "./examples.jsx";
 import {Icon} from "./icons.jsx";
 import {Failure} from "./message.jsx";
 import {ModelSelect, Sampling} from "./settings.jsx";
@@ -196,6 +197,7 @@ export const CompareView = () => {
         </div>
         {colours.value === "probability" ? <Legend /> : null}
       </form>
+      {prompt.value === "" && a.text === "" && b.text === "" ? <Examples mode={modeOf()} field="compare-prompt" onPick={(text) => { prompt.value = text; }} /> : null}
       <Verdict difference={difference} />
       <div class="sides">{[0, 1].map((index) => <Side key={index} index={index} difference={difference} />)}</div>
       <Divergence difference={difference} />

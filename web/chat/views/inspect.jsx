@@ -7,6 +7,7 @@ import {inspected, model, report} from "../lib/state.js";
 import {CLASS_NAMES, classOf, percent, splitLead, textOfBytes, visible} from "../lib/tokens.js";
 import {Bars, HeatMap} from "./charts.jsx";
 import {Diagram} from "./diagram.jsx";
+import {Examples} from "./examples.jsx";
 import {Icon} from "./icons.jsx";
 import {Failure} from "./message.jsx";
 import {ModelSelect} from "./settings.jsx";
@@ -222,6 +223,7 @@ export const InspectView = () => {
         <div class="row"><ModelSelect value={current} onChange={(id) => { chosen.value = id; }} /><span class="spacer" />
           <button type="submit" class="primary" disabled={text.value === "" || busy.value}><Icon name="inspect" size={15} />{busy.value ? "Computing…" : "Inspect"}</button></div>
       </form>
+      {text.value === "" && !result.value && !busy.value ? <Examples mode="complete" field="inspect-text" onPick={(one) => { text.value = one; }} /> : null}
       {failure.value ? <Failure error={failure.value} /> : null}
       {result.value ? <Result data={result.value} /> : null}
       <Diagram model={current} />

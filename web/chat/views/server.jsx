@@ -61,6 +61,7 @@ const Engine = ({engine, history}) => {
         <Fact name="Queue" value={engine.waiting} unit="waiting" />
         <Fact name="Mean step" value={engine.steps ? (1000 * engine.step_seconds / engine.steps).toFixed(1) : "–"} unit="ms" />
       </dl>
+      <h4>Speed <small>last minute, up to {Math.max(0, ...history.map((one) => one.tokens)).toFixed(0)} tokens/s</small></h4>
       <Sparkline values={history.map((one) => one.tokens)} most={KEPT} label="Generated tokens per second over the last minute" />
       <h4>Rows <small>{engine.rows.running} of {engine.rows.max}</small></h4>
       <Rows engine={engine} />
@@ -69,8 +70,8 @@ const Engine = ({engine, history}) => {
       <Pages pages={engine.pages} />
       <dl class="numbers-row small">
         <Fact name="Generated" value={shortNumber(engine.generated_tokens)} unit="tokens" />
-        <Fact name="Computed" value={shortNumber(engine.prompt_tokens)} unit="tokens" />
-        <Fact name="Reused" value={shortNumber(engine.cached_tokens)} unit="tokens" />
+        <Fact name="Prompts, computed" value={shortNumber(engine.prompt_tokens)} unit="tokens" />
+        <Fact name="Prompts, cached" value={shortNumber(engine.cached_tokens)} unit="tokens" />
         <Fact name="Preempted" value={engine.preemptions} />
       </dl>
     </section>
