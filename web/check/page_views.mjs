@@ -42,6 +42,8 @@ const checkInspect = async ({page, expect, shot}) => {
   const tokens = await page.locator(".strip .tok").count();
   expect(tokens > 10, `inspect: ${tokens} tokens`);
   expect(await soon(async () => await page.locator(".heads button").count() >= 2), "inspect: fewer than two heads");
+  const labelled = await page.locator(".axis.rows span").count();
+  expect(labelled === (tokens <= 32 ? tokens : 0), `inspect: ${labelled} names beside a map of ${tokens} tokens`);
   const pixels = () => page.locator(".large canvas").evaluate((canvas) => canvas.toDataURL());
   const first = await pixels();
   await page.locator(".heads button").nth(1).click();

@@ -14,6 +14,7 @@ import {ModelSelect} from "./settings.jsx";
 import {Legend} from "./tokens.jsx";
 
 const SHADES = 6;
+const LABELLED_TOKENS = 32;  // more names than this do not fit beside a map of attention
 const text = signal("");
 const chosen = signal("");  // model
 const result = signal(null);
@@ -122,6 +123,13 @@ const TokenCard = ({data}) => {
   );
 };
 
+/** The tokens beside a map of attention. The map's own label names them for screen readers. */
+const Axis = ({tokens, side}) => (
+  <div class={`axis ${side}`} aria-hidden="true">
+    {tokens.map((token, index) => <span key={index} class={index === selected.value ? "chosen" : ""}>{visible(token.text)}</span>)}
+  </div>
+);
+
 const Attention = ({data}) => {
   const [point, setPoint] = useState([-1, -1]);
   const count = data.tokens.length;
@@ -144,8 +152,14 @@ const Attention = ({data}) => {
             ))}
           </div>
           <div class="large">
-            {map ? <HeatMap rows={map.weights} columns={count} mark={selected.value} onPoint={(row, column) => setPoint([row, column])}
-              onClick={(row) => { selected.value = row; }} label={`Attention of layer ${layer.value}, head ${head.value}: each row is a token, each column what it reads`} /> : null}
+            {map ? (
+              <div class={count <= LABELLED_TOKENS ? "labelled" : ""}>
+                {count <= LABELLED_TOKENS ? <Axis tokens={data.tokens} side="rows" /> : null}
+                <HeatMap rows={map.weights} columns={count} mark={selected.value} onPoint={(row, column) => setPoint([row, column])}
+                  onClick={(row) => { selected.value = row; }} label={`Attention of layer ${layer.value}, head ${head.value}: each row is a token, each column what it reads`} />
+                {count <= LABELLED_TOKENS ? <Axis tokens={data.tokens} side="columns" /> : null}
+              </div>
+            ) : null}
             <p class="hint">{weight === undefined ? "Rows read, columns are read. Click a row to select its token." : <><code>{nameOf(query)}</code> reads <code>{nameOf(key)}</code> with weight <b>{weight.toFixed(3)}</b></>}</p>
           </div>
         </div>
