@@ -54,15 +54,16 @@ double steady_now() {
 
 std::unique_ptr<nn::Model> load_for_engine(const EngineArguments& arguments, const Device& device,
                                            const std::shared_ptr<const nn::TensorParallel>& ranks) {
+  const auto parallel = ranks_on(ranks, device);
   const nn::WeightFormats formats = nn::parse_weight_formats(arguments.weights);
   if (path_exists(arguments.model)) {
     LAMINA_CHECK(arguments.overrides.empty(), "--set with ", arguments.model,
                  ", which has weights: only a preset's values can be changed");
-    return std::move(infer::load_model(arguments.model, device, {{}, formats, false, ranks}).model);
+    return std::move(infer::load_model(arguments.model, device, {{}, formats, false, parallel}).model);
   }
   const arch::ArchSpec spec =
       arch::resolve(arch::with_overrides(arch::load_arch(arguments.model), arguments.overrides), arguments.model);
-  auto model = std::make_unique<nn::Model>(spec, device, nn::ModelOptions{.parallel = ranks});
+  auto model = std::make_unique<nn::Model>(spec, device, nn::ModelOptions{.parallel = parallel});
   model->store_weights(formats);
   return model;
 }
@@ -205,7 +206,7 @@ void measure_engine(EngineArguments arguments, nn::Model& model, const std::shar
 }
 
 void run_engine_bench(EngineArguments arguments) {
-  const Device device = arguments.device.open();
+  const Device device = open_rank_device(arguments.device);
   const auto ranks = open_shared_model();
   arguments.runner.rows = arguments.engine.rows;
   arguments.runner.context = longest_request(arguments);

@@ -202,8 +202,8 @@ std::string validation_tokens_of(const std::string& data) {
 }
 
 void run(EvalArguments& arguments) {
-  const Device device = arguments.device.open();
-  const auto parallel = open_shared_model();
+  const Device device = open_rank_device(arguments.device);
+  const auto parallel = ranks_on(open_shared_model(), device);
   if (arguments.weights.empty() || arguments.weights.front() != "as-stored") {
     arguments.weights.insert(arguments.weights.begin(), "as-stored");
   }

@@ -342,9 +342,10 @@ void check_shared(const GenerateArguments& arguments) {
 void run(GenerateArguments& arguments) {
   check_beams(arguments);
   arguments.options.cache = !arguments.no_cache;
-  const Device device = arguments.device.open();
-  const auto parallel = open_shared_model();
-  if (parallel) check_shared(arguments);
+  const Device device = open_rank_device(arguments.device);
+  const auto ranks = open_shared_model();
+  if (ranks) check_shared(arguments);
+  const auto parallel = ranks_on(ranks, device);
   const infer::LoadedModel model = infer::load_model(
       arguments.model, device,
       {arguments.tokenizer, nn::parse_weight_formats(arguments.weights), /*fingerprint=*/false, parallel});

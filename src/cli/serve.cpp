@@ -89,18 +89,19 @@ void check_weights_of(const ServeArguments& arguments) {
 /// Loads a model. `argument` is the model as given on the command line.
 infer::LoadedModel load_for_serving(const ServeArguments& arguments, const std::string& argument, const Ranks& ranks) {
   const auto [name, path] = name_and_path(argument);
-  const Device device = arguments.device.open();
+  const Device device = open_rank_device(arguments.device);
+  const Ranks parallel = ranks_on(ranks, device);
   const bool fingerprint = !ranks || ranks->ranks().rank() == 0;
   const nn::WeightFormats formats = nn::parse_weight_formats(weight_format_of(arguments, name));
   if (path_exists(path)) {
     LAMINA_CHECK(arguments.overrides.empty(), "--set with ", path,
                  ", which has weights: only a preset's values can be changed");
-    return infer::load_model(path, device, {arguments.tokenizer, formats, fingerprint, ranks});
+    return infer::load_model(path, device, {arguments.tokenizer, formats, fingerprint, parallel});
   }
   infer::LoadedModel loaded;
   loaded.path = path;
   const arch::ArchSpec spec = arch::resolve(arch::with_overrides(arch::load_arch(path), arguments.overrides), path);
-  loaded.model = std::make_unique<nn::Model>(spec, device, nn::ModelOptions{.parallel = ranks});
+  loaded.model = std::make_unique<nn::Model>(spec, device, nn::ModelOptions{.parallel = parallel});
   if (!arguments.tokenizer.empty()) {
     loaded.tokenizer = text::load_tokenizer(arguments.tokenizer);
     LAMINA_CHECK(loaded.tokenizer->vocab_size() <= spec.vocab_size, arguments.tokenizer, ": has ",

@@ -74,20 +74,6 @@ train::Recipe load(const TrainArguments& arguments) {
   return recipe;
 }
 
-/// The device of this process. Processes that a launcher started on one machine divide its GPUs: `cuda` is the GPU
-/// whose number is this process's number on the machine.
-Device open_device(const DeviceChoice& choice) {
-  DeviceChoice own = choice;
-  const char* local_rank = nullptr;
-  for (const char* name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
-    if (local_rank == nullptr) local_rank = std::getenv(name);
-  }
-  if (choice.name == "cuda" && local_rank != nullptr && Device::cuda_count() > 0) {
-    own.name += str(":", std::atoi(local_rank) % Device::cuda_count());
-  }
-  return own.open();
-}
-
 void check_ranks(const train::Recipe& recipe, const Job& job) {
   const int64_t processes = job ? job->size() : 1;
   if (recipe.layout.ranks() == processes) return;
@@ -259,7 +245,7 @@ void train_in(RunPlace place, const TrainArguments& arguments, const Device& dev
 
 void run_rank(const TrainArguments& arguments, Job job) {
   constexpr double kPreparation = 86400;  // in seconds: rank 0 may have to tokenize a large text first
-  const Device device = open_device(arguments.device);
+  const Device device = open_rank_device(arguments.device);
   if (job && device.kind() == DeviceKind::cuda) job = comm::make_nccl_communicator(std::move(job), device);
   if (!is_first(job)) return follow(comm::broadcast_text(*job, "", 0, "run folder", kPreparation), device, job);
   catch_stop_signals("\nstopping; press Ctrl-C again to stop immediately\n");

@@ -25,7 +25,7 @@ const Nccl& Nccl::get() {
   const auto load = [] {
     const SharedLibrary library("NCCL", {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"});
     if (!library.is_loaded()) {
-      throw Error(str("training on several GPUs needs NCCL: ", library.problem(),
+      throw Error(str("several GPUs need NCCL: ", library.problem(),
                       "; install libnccl2, or set LD_LIBRARY_PATH to the folder of libnccl.so.2"));
     }
     return Nccl(library);

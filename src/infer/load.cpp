@@ -46,7 +46,7 @@ Tensor own_part(const arch::Shard& shard, const Tensor& whole) {
   if (shard.sections.empty()) return whole.slice(shard.axis, shard.begin, shard.count).contiguous();
   Shape shape = whole.shape();
   shape[0] = shard.count;
-  const Tensor own = Tensor::empty(shape, whole.dtype(), whole.device());
+  Tensor own = Tensor::empty(shape, whole.dtype(), whole.device());
   int64_t row = 0;
   for (const arch::Shard& section : shard.sections) {
     if (section.count == 0) continue;
@@ -103,12 +103,13 @@ nn::StateDict own_tensors(const nn::Model& model, const nn::StateDict& whole) {
 LoadedModel load_model(const std::string& path, const Device& device, const LoadOptions& options) {
   LoadedModel loaded;
   loaded.path = io::model_place(path);
-  const io::Checkpoint checkpoint = io::read_model(loaded.path, device);
-  LAMINA_CHECK(!options.parallel || device.kind() == DeviceKind::cpu,
-               "several processes can share a model on CPUs only; use --device cpu");
+  // Ranks map the file and copy only their own part to the device, which may be too small for the whole model.
+  const io::Checkpoint checkpoint = io::read_model(loaded.path, options.parallel ? Device::cpu() : device);
   loaded.model =
       std::make_unique<nn::Model>(checkpoint.spec, Device::meta(), nn::ModelOptions{.parallel = options.parallel});
-  loaded.model->adopt_state_dict(own_tensors(*loaded.model, checkpoint.tensors));
+  nn::StateDict own = own_tensors(*loaded.model, checkpoint.tensors);
+  for (NamedTensor& entry : own) entry.tensor = entry.tensor.to(device);
+  loaded.model->adopt_state_dict(own);
   const std::string tokenizer = options.tokenizer.empty() ? text::tokenizer_of_model(loaded.path) : options.tokenizer;
   if (!tokenizer.empty()) {
     loaded.tokenizer = text::load_tokenizer(tokenizer);

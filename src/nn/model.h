@@ -162,7 +162,7 @@ class Model final : public Module {
   /// depend on the length (dynamic_ntk, longrope) and lengths_differ(old, new) for a row's old and new length, the
   /// caller must pass all tokens of that row again, from offset 0.
   Tensor row_logits(const Tensor& ids, const RowBatch& rows, SequenceCache& cache, const Tensor& wanted = {});
-  /// Whether a decode step of row_logits() can be captured as a CUDA graph.
+  /// Whether a decode step of row_logits() can be captured as a CUDA graph: not if ranks share the model.
   bool supports_row_graphs() const;
   /// Whether the RoPE frequencies of sequences of these two lengths differ.
   bool lengths_differ(int64_t a, int64_t b) const { return positions_.change_between(a, b); }

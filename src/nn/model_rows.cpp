@@ -55,7 +55,7 @@ ForwardContext Model::start_rows(const Tensor& ids, const RowBatch& rows, const 
   LAMINA_CHECK(rows.host_counts.size() == rows.host_offsets.size(), "model: counts of ", rows.host_counts.size(),
                " rows and offsets of ", rows.host_offsets.size(), "; give both for every row, or neither");
   if (rows.host_counts.empty()) {
-    LAMINA_CHECK(supports_row_graphs(),
+    LAMINA_CHECK(!positions_.depend_on_length(),
                  "model: a step without counts, but the RoPE frequencies of this model depend on the length; give the "
                  "counts and offsets of all rows");
   } else {
@@ -75,7 +75,8 @@ ForwardContext Model::start_rows(const Tensor& ids, const RowBatch& rows, const 
   return pass;
 }
 
-bool Model::supports_row_graphs() const { return !positions_.depend_on_length(); }
+// The host waits for each collective of ranks that share the model, which a capture cannot contain.
+bool Model::supports_row_graphs() const { return !positions_.depend_on_length() && !parallel_; }
 
 Tensor Model::row_logits(const Tensor& ids, const RowBatch& rows, SequenceCache& cache, const Tensor& wanted) {
   LAMINA_CHECK(!is_tracked({embedding_.weight()}),

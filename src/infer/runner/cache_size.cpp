@@ -59,9 +59,6 @@ ModelRunnerOptions checked_options(ModelRunnerOptions options, const nn::Model& 
   LAMINA_CHECK(arch::is_causal(model.spec()),
                "the engine runs decoders, and this model is an encoder, which generates no text; use lamina embed or "
                "lamina eval (infer::embed)");
-  const bool divided = model.parallel() != nullptr;
-  LAMINA_CHECK(!divided || model.device().kind() == DeviceKind::cpu,
-               "several processes share a model on CPUs only yet; use --device cpu");
   if (options.context == 0) options.context = model.spec().context;
   LAMINA_CHECK(options.rows > 0 && options.context > 0, "runner: ", options.rows, " rows with a context of ",
                options.context, " tokens; expected positive numbers");
@@ -103,6 +100,18 @@ nn::SequenceCacheOptions size_caches(const nn::Model& model, const ModelRunnerOp
   sized.pages = pages_for(model, one, low * options.page_size, options.rows);
   if (model.parallel()) agree_on_least(model.parallel()->ranks(), sized);
   return sized;
+}
+
+std::unique_ptr<nn::SequenceCache> make_caches(const nn::Model& model, const ModelRunnerOptions& options) {
+  auto cache = model.make_sequence_cache(size_caches(model, options));
+  if (!Replay::possible(model.device())) return cache;
+  for (size_t i = 0; i < model.cache_layouts().size(); ++i) {
+    const ops::PagedCache& pages = cache->layer(i).pages;
+    for (Tensor tensor : {pages.k, pages.v, pages.scales.k, pages.scales.v}) {
+      if (tensor.defined()) tensor.fill_(0.0);
+    }
+  }
+  return cache;
 }
 
 }  // namespace lamina::infer

@@ -13,6 +13,11 @@ int64_t kept_window(const nn::Model& model, const nn::SequenceCache& cache, int6
 /// agree on the smallest numbers among them. Throws an Error if not even one sequence of one page fits.
 nn::SequenceCacheOptions size_caches(const nn::Model& model, const ModelRunnerOptions& options);
 
+/// The caches of a model, with the sizes of size_caches(). On a GPU unused pages are cleared: tensor cores multiply
+/// whole tiles, so a masked key has weight 0, but its value must not be NaN. The CPU does not read unused memory, and
+/// clearing would make it resident.
+std::unique_ptr<nn::SequenceCache> make_caches(const nn::Model& model, const ModelRunnerOptions& options);
+
 /// Fills in the data types that a GPU's tensor cores need, and the model's context. Throws an Error if the engine
 /// cannot run the model.
 ModelRunnerOptions checked_options(ModelRunnerOptions options, const nn::Model& model);

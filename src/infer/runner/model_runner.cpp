@@ -22,7 +22,7 @@ struct ModelRunner::Impl {
   Impl(nn::Model& given, const ModelRunnerOptions& options, const ModelRunnerOptions& asked)
       : model(given),
         device(given.device()),
-        cache(given.make_sequence_cache(size_caches(given, options))),
+        cache(make_caches(given, options)),
         sampling(options.rows, given.spec().vocab_size, options.vocab_size, device),
         results(options.rows, device),
         tokens(given, options.rows),
@@ -39,25 +39,14 @@ struct ModelRunner::Impl {
     shape.vocab_size = model.spec().vocab_size;
     shape.context = options.context;
     shape.rows = options.rows;
-    shape.pipelined = on_gpu && !model.depends_on_length();
+    // The other ranks get the tokens of a step from the host, so it must have read those of the step before.
+    shape.pipelined = on_gpu && !leader && !model.depends_on_length();
     shape.shares_pages = !model.depends_on_length();
-    if (on_gpu) clear_pages();
     if (!on_gpu || !options.graphs || !model.supports_row_graphs()) return;
     std::optional<DType> single = asked.activations;
     if (!single && activations) single = DType::f32;  // the fused kernels for one row need f32 activations
     graphs.emplace(model, *cache, sampling, results,
                    DecodeGraphs::Settings{options.rows, options.context, activations, single});
-  }
-
-  /// Clears unused cache pages on a GPU. Tensor cores multiply whole tiles: a masked key has weight 0, but its value
-  /// must not be NaN. The CPU does not read unused memory, and clearing would make it resident.
-  void clear_pages() {
-    for (size_t i = 0; i < model.cache_layouts().size(); ++i) {
-      const ops::PagedCache& pages = cache->layer(i).pages;
-      for (Tensor tensor : {pages.k, pages.v, pages.scales.k, pages.scales.v}) {
-        if (tensor.defined()) tensor.fill_(0.0);
-      }
-    }
   }
 
   StepInFlight run_eagerly(const StepPlan& plan) {

@@ -49,7 +49,8 @@ constexpr int64_t kDefaultCacheBytes = int64_t{4} << 30;
 /// reach the next step on the device, so that step can be queued before the host has read them.
 ///
 /// Tensor parallelism: rank 0 runs the model with ModelRunnerOptions::leader. The other ranks repeat its model calls
-/// and its changes of cache memory. Only rank 0 samples.
+/// and its changes of cache memory. Only rank 0 samples. Each step then waits for the results of the one before it, and
+/// none is captured.
 ///
 /// Models whose RoPE frequencies depend on the length (dynamic_ntk, longrope) recompute a row when its frequencies
 /// change. Their pages cannot be shared between rows, so run their engine without prefix cache (see shares_pages()).

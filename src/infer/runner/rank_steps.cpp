@@ -52,7 +52,7 @@ StepFollower::StepFollower(std::shared_ptr<const nn::TensorParallel> ranks) : ra
 
 void StepFollower::add(nn::Model& model, const ModelRunnerOptions& options) {
   const ModelRunnerOptions checked = checked_options(options, model);
-  models_.push_back({&model, model.make_sequence_cache(size_caches(model, checked)), checked.activations});
+  models_.push_back({&model, make_caches(model, checked), checked.activations});
 }
 
 void StepFollower::repeat(const StepMessage& message) {
