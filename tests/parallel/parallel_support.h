@@ -75,8 +75,9 @@ struct Trained {
 
 /// Five updates on `communicator` (null: one process). The result is complete on rank 0.
 inline Trained train_five(const train::Recipe& recipe, std::shared_ptr<comm::Communicator> communicator,
-                          const std::function<void(train::Learner&)>& before = {}) {
-  train::Learner learner(recipe, Device::cpu(1), std::move(communicator));
+                          const std::function<void(train::Learner&)>& before = {},
+                          const Device& device = Device::cpu(1)) {
+  train::Learner learner(recipe, device, std::move(communicator));
   if (before) before(learner);
   Trained trained;
   for (int64_t step = 0; step < 5; ++step) {
