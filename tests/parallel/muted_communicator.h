@@ -1,16 +1,22 @@
 #pragma once
 
+#include <set>
+
 #include "parallel/parallel_support.h"
 
 namespace lamina::testing {
 
+using CallLog = std::set<std::string>;  ///< labels of calls, each with "/operation" or "/from lower"
+
 /// Skips all calls with one label, or with "label/operation" only those of one operation; results are what this rank
 /// alone has. "label/from lower" and "label/from higher" lose the messages from ranks on one side of an exchange.
-/// Groups that are split from it skip the same calls.
+/// Groups that are split from it skip the same calls. Calls within groups of several ranks are added to `log`, if
+/// given.
 class MutedCommunicator final : public comm::Communicator {
  public:
-  MutedCommunicator(std::shared_ptr<comm::Communicator> inner, std::string muted, std::atomic<int>& skipped)
-      : inner_(std::move(inner)), muted_(std::move(muted)), skipped_(skipped) {}
+  MutedCommunicator(std::shared_ptr<comm::Communicator> inner, std::string muted, std::atomic<int>& skipped,
+                    CallLog* log = nullptr)
+      : inner_(std::move(inner)), muted_(std::move(muted)), skipped_(skipped), log_(log) {}
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
@@ -20,7 +26,7 @@ class MutedCommunicator final : public comm::Communicator {
   std::string failure() const override { return inner_->failure(); }
   void set_update(int64_t update) override { inner_->set_update(update); }
   std::shared_ptr<comm::Communicator> split(const std::vector<int>& colors) override {
-    return std::make_shared<MutedCommunicator>(inner_->split(colors), muted_, skipped_);
+    return std::make_shared<MutedCommunicator>(inner_->split(colors), muted_, skipped_, log_);
   }
 
   void all_reduce(const Tensor& x, const comm::CallOptions& o) override {
@@ -62,7 +68,10 @@ class MutedCommunicator final : public comm::Communicator {
 
  private:
   bool skip(const comm::CallOptions& options, const char* operation) {
-    if (options.label != muted_ && str(options.label, "/", operation) != muted_) return false;
+    std::string call = str(options.label, "/", operation);
+    const bool skips = options.label == muted_ || call == muted_;
+    if (log_ != nullptr && size() > 1) log_->insert(std::move(call));
+    if (!skips) return false;
     ++skipped_;
     return true;
   }
@@ -75,6 +84,7 @@ class MutedCommunicator final : public comm::Communicator {
   std::shared_ptr<comm::Communicator> inner_;
   std::string muted_;
   std::atomic<int>& skipped_;
+  CallLog* log_;
 };
 
 }  // namespace lamina::testing
