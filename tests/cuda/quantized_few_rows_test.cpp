@@ -1,10 +1,12 @@
-// Matrix products of few rows with 8- and 4-bit weights at real model sizes, against the CPU.
+// Matrix products of up to 256 rows with 8- and 4-bit weights at real model sizes.
 #include <algorithm>
 #include <cmath>
 
 #include "cuda/on_gpu.h"
 #include "lamina/ops/attention/paged/paged_step.h"
 #include "lamina/ops/kernel_dispatch.h"
+#include "lamina/ops/linear/gated_linear.h"
+#include "lamina/ops/linear/linear.h"
 #include "lamina/ops/linear/quantized_linear.h"
 #include "support/close.h"
 #include "support/random_tensor.h"
@@ -79,6 +81,30 @@ TEST_F(CudaQuantizedFewRows, BrokenRowsAreSeenAlone) {
     const Tensor x = Tensor::from(values, {3, 320}, Device::cpu(1)).to(gpu);
     const std::vector<float> y = ops::quantized_linear(x, weight).to_vector<float>();
     for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isfinite(y[i]), i / 40 != 1) << bad << " " << i;
+  }
+}
+
+/// Tiles of wgmma against an f32 product with the dequantized weight.
+TEST_F(CudaQuantizedFewRows, ClusterTilesAsDequantized) {
+  const Device gpu = Device::cuda();
+  struct Sizes {
+    int64_t in, out;
+  };
+  for (const Sizes s : {Sizes{2048, 2560}, {2048, 2048}, {2048, 11264}, {5632, 2048}, {2048, 17024}}) {
+    for (const QuantizedFormat format : {QuantizedFormat::q8, QuantizedFormat::q4}) {
+      const ops::QuantizedWeight weight = on(gpu, ops::quantize(random_tensor({s.out, s.in}, 22, DType::f32), format));
+      const Tensor whole = ops::dequantize(weight);
+      for (const int64_t rows : {9, 32, 33, 64, 65, 128, 129, 256}) {
+        const Tensor x = random_tensor({rows, s.in}, 23, DType::bf16).to(gpu);
+        const Tensor wide = x.to(DType::f32);
+        const std::string what = str(rows, " x ", s.in, " -> ", s.out, " ", name_of(format));
+        const ops::ForcedKernel forced(gpu, "quantized_linear", "cluster_tiles");
+        EXPECT_LE(relative_error(ops::quantized_linear(x, weight), ops::linear(wide, whole)), 6e-3) << what;
+        const Tensor gated = ops::quantized_gated_linear(x, weight, {}, ops::Gate::swiglu);
+        const Tensor expected = ops::gated_linear(wide, whole, {}, ops::Gate::swiglu);
+        EXPECT_LE(relative_error(gated, expected), 1e-2) << what << " gated";
+      }
+    }
   }
 }
 

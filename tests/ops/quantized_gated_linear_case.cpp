@@ -46,6 +46,18 @@ struct QuantizedGatedLinearCase {
     }
     return all;
   }
+  /// Sizes for which cluster_tiles chooses each of its tiles, and splits the columns.
+  static std::vector<Params> gpu_sweep() {
+    std::vector<Params> all;
+    for (const QuantizedFormat format : {QuantizedFormat::q8, QuantizedFormat::q4}) {
+      all.insert(all.end(), {{{33, 40}, 8464, format},
+                             {{66, 40}, 4272, format, Gate::geglu, true},
+                             {{64, 2048}, 96, format},
+                             {{256, 136}, 48, format, Gate::swiglu, true},
+                             {{257, 136}, 48, format}});
+    }
+    return all;
+  }
   static std::vector<Params> bench() {
     return {{{1, 768}, 2048}, {{1, 768}, 2048, QuantizedFormat::q4}, {{1, 4096}, 11008}, {{8, 2048}, 5632}};
   }

@@ -60,6 +60,8 @@ struct QuantizedLinearCase {
                              {{5, 2052}, 50, format},
                              {{20, 1000}, 70, format, true},
                              {{40, 104}, 4099, format},
+                             {{40, 4096}, 72, format},
+                             {{129, 40}, 4300, format, true, Activation::silu},
                              {{1, 64}, 40000, format},
                              {{3, 36}, 70000, format, true}});
     }

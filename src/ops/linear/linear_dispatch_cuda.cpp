@@ -87,6 +87,11 @@ const KernelRow<NormCall> kNormTable[] = {
 
 bool streams(const QuantizedLinear& args) { return quantized_weight_stream({.product = args}); }
 
+/// With more than 24 rows and a large weight, the time of "slabs" grows with the rows, that of wgmma hardly.
+bool prefers_cluster_tiles(const QuantizedLinear& args) {
+  return args.x.dim(0) > 24 && args.weight.in * args.weight.out >= int64_t{1} << 23;
+}
+
 const KernelRow<const QuantizedLinear> kQuantizedTable[] = {
     // Up to eight rows on compute capability 9.0: copies weights to shared memory before the previous kernel ends.
     {"weight_stream", always, always, streams},
@@ -96,6 +101,8 @@ const KernelRow<const QuantizedLinear> kQuantizedTable[] = {
        quantized_few_rows(args);
        return true;
      }},
+    // More than 24 16-bit rows by wgmma, if the weight is large.
+    {"cluster_tiles", always, prefers_cluster_tiles, quantized_cluster},
     // Up to 48 16-bit rows on compute capability 9.0: streams the weight and x through shared memory.
     {"slabs", always, [](const QuantizedLinear& args) { return args.x.dim(0) > kFewRows; }, quantized_slabs},
     // Up to 256 16-bit rows by wgmma.

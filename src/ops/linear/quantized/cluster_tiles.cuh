@@ -1,8 +1,7 @@
 #pragma once
 
 // Products of up to 256 rows of x (tokens) by wgmma, where the blocks of a thread block cluster split the columns. This
-// file has the arguments, the sizes, and the sum over the blocks of a cluster; quantized_cluster_wgmma_cuda.cu has the
-// kernel.
+// file has the arguments, the sizes, and the sum over the blocks of a cluster; quantized_tiles.cuh has the kernel.
 
 #include <algorithm>
 
@@ -19,15 +18,12 @@ using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 inline constexpr int kStep = 64;        // columns per step
 inline constexpr int kRow = kStep * 2;  // bytes of a row per step
-inline constexpr int kStages = 3;
-inline constexpr int kMostSplits = 8;
 inline constexpr int64_t kMostRows = 256;
 
 struct Product {
-  CUtensorMap x;     ///< [rows, in]
-  const void* bias;  ///< [out or 2·out], or null
-  bool is_bias_f32;  ///< the bias is f32; else it has the dtype of x
-  void* y;           ///< [rows, out]
+  CUtensorMap x;      ///< [rows, in]
+  const float* bias;  ///< [out or 2·out], or null
+  void* y;            ///< [rows, out]
   int rows, out;
   int steps;   ///< number of steps along the columns
   int splits;  ///< number of blocks in a cluster, which split the columns
@@ -64,11 +60,6 @@ __device__ inline float4 load_remote(uint32_t address, int rank) {
   return v;
 }
 
-template <class T>
-__device__ inline float bias_at(const Product& p, int row) {
-  return p.is_bias_f32 ? static_cast<const float*>(p.bias)[row] : to_float(static_cast<const T*>(p.bias)[row]);
-}
-
 /// Applies bias and activation or gate to four outputs of a token, and stores them. `out` is a multiple of 4.
 template <class T, int kParts>
 __device__ inline void finish(const Product& p, int token, int output, const float4 (&sums)[kParts]) {
@@ -79,7 +70,7 @@ __device__ inline void finish(const Product& p, int token, int output, const flo
 #pragma unroll
     for (int t = 0; t < kParts; ++t) {
       total[t] = reinterpret_cast<const float*>(&sums[t])[j];
-      if (p.bias != nullptr) total[t] += bias_at<T>(p, output + j + t * p.out);
+      if (p.bias != nullptr) total[t] += p.bias[output + j + t * p.out];
     }
     if constexpr (kParts == 1) {
       y.values[j] = from_float<T>(activation_value(p.activation, total[0]));
@@ -90,19 +81,18 @@ __device__ inline void finish(const Product& p, int token, int output, const flo
   store_vector_plain(static_cast<T*>(p.y) + static_cast<int64_t>(token) * p.out + output, y);
 }
 
-/// Writes the sums of a warpgroup to shared memory: to [tokens][P::kPitch].
+/// Writes the sums of a warpgroup to shared memory: to [tokens][P::kPitch]. Of every 16 rows, rows g and g + 8 of the
+/// accumulators are weight rows 2g and 2g + 1.
 template <class P, int kBlocks>
 __device__ inline void put_sums(const AccumulatorTile<1, kBlocks>& sums, float* to) {
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kWarp;
-  to += lane % 4 * 2 * P::kPitch + thread / kWarp * 16 + lane / 4;
+  to += lane % 4 * 2 * P::kPitch + thread / kWarp * 16 + lane / 4 * 2;
 #pragma unroll
   for (int n = 0; n < kBlocks; ++n) {
     float* at = to + n * 8 * P::kPitch;
-    at[0] = sums[0][n][0];
-    at[P::kPitch] = sums[0][n][1];
-    at[8] = sums[0][n][2];
-    at[P::kPitch + 8] = sums[0][n][3];
+    *reinterpret_cast<float2*>(at) = {sums[0][n][0], sums[0][n][2]};
+    *reinterpret_cast<float2*>(at + P::kPitch) = {sums[0][n][1], sums[0][n][3]};
   }
 }
 
@@ -143,10 +133,15 @@ __device__ inline void add_splits(const Product& p, const float* sums) {
   if (p.splits > 1) cluster_barrier();  // other blocks may still read this block's sums
 }
 
-/// Number of blocks that split the columns: as many as possible while all blocks of the grid are one wave.
+/// Number of blocks that split the columns: as many as possible while one block per SM has at least four steps, or two
+/// per SM have eight. A few places stay free in the second case, because clusters do not fill every GPC.
 inline int splits_of(int blocks, int steps, const Device& device) {
+  const int sms = sm_count(device);
   int splits = 1;
-  while (2 * splits <= kMostSplits && 2 * splits * blocks <= sm_count(device) && 4 * splits <= steps) splits *= 2;
+  for (const int n : {2, 3, 4, 6, 8}) {
+    const bool fits = n * blocks <= sms ? steps >= 4 * n : n * blocks <= 2 * sms - 8 && steps >= 8 * n;
+    if (fits) splits = n;
+  }
   return splits;
 }
 
