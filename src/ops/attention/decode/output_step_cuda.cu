@@ -15,8 +15,10 @@ __global__ void __launch_bounds__(kStepThreads, 1)
   OutputStep<T, kD, kStages, kWeight> step(p, *reinterpret_cast<OutputShared<T, kD, kStages, kWeight>*>(memory));
   if (p.weights_just_written) lamina::cuda::grid_dependency_wait();
   step.read_position_early();
-  lamina::cuda::trigger_dependents();
+  const bool late = kWeight == OutputWeight::q8 && p.starts_next_late;
+  if (!late) lamina::cuda::trigger_dependents();
   step.take_token();
+  if (late) lamina::cuda::trigger_dependents();
   step.attend();
   step.multiply_out();
 }
@@ -38,6 +40,7 @@ AttentionOutputParams params_of(const AttentionSublayerStep& args, const Tensor&
     least = 1;
     p.quantized = {quantized.data.data<uint8_t>(), quantized.group_bytes(), static_cast<int>(quantized.scale_bytes()),
                    steps};
+    p.starts_next_late = starts_next_late(quantized);
   }
   while (p.tiles << p.split_bits < kStepWarps && steps % (2 * least << p.split_bits) == 0) ++p.split_bits;
   p.steps_each = steps >> p.split_bits;

@@ -28,15 +28,16 @@ struct Params {
   int64_t group_bytes;
   int scale_bytes;
   int in, out, rows;
-  int blocks;       ///< number of blocks of 32 columns
-  int groups;       ///< number of groups of 16 outputs
-  int grid;         ///< number of thread blocks
-  int most_groups;  ///< maximum number of groups per thread block
-  int tiles;        ///< 2 for gated units (gates and ups), else 1
-  int second;       ///< number of groups from the gates to the ups
-  int parts;        ///< number of warps that divide the columns of a group
-  int teams;        ///< number of teams of `parts` warps each
-  int stages;       ///< number of stages of a warp's ring
+  int blocks;             ///< number of blocks of 32 columns
+  int groups;             ///< number of groups of 16 outputs
+  int grid;               ///< number of thread blocks
+  int most_groups;        ///< maximum number of groups per thread block
+  int tiles;              ///< 2 for gated units (gates and ups), else 1
+  int second;             ///< number of groups from the gates to the ups
+  int parts;              ///< number of warps that divide the columns of a group
+  int teams;              ///< number of teams of `parts` warps each
+  int stages;             ///< number of stages of a warp's ring
+  bool starts_next_late;  ///< of the weight, see quantized_block.cuh
   Activation activation;
   Gate gate;
   GateUnit unit;

@@ -197,12 +197,14 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, kRows == 1 ? 2 : 1)
   const int first_group = static_cast<int>(static_cast<int64_t>(p.groups) * blockIdx.x / gridDim.x);
   const int groups = static_cast<int>(static_cast<int64_t>(p.groups) * (blockIdx.x + 1) / gridDim.x) - first_group;
   WarpStream<kFormat, kRows> stream(p, memory, first_group, groups);
-  trigger_dependents();
+  const bool late = kFormat == QuantizedFormat::q8 && kRows == 1 && p.starts_next_late;
+  if (!late) trigger_dependents();
   grid_dependency_wait();
   // Three for one row, because a down projection is several times as wide as the residual stream.
   constexpr int kAtOnce = kRows == 1 ? 3 : 1;
   p.normed ? take_x<kFormat, T, kRows, true, 1>(p, memory, at)
            : take_x<kFormat, T, kRows, false, kAtOnce>(p, memory, at);
+  if (late) trigger_dependents();
   __syncthreads();
   auto* sums = reinterpret_cast<float*>(memory + at.sums);
   stream.run(memory, at, sums);
@@ -298,6 +300,7 @@ bool quantized_weight_stream(const QuantizedStream& args) {
            .parts = 0,
            .teams = 0,
            .stages = 0,
+           .starts_next_late = starts_next_late(weight),
            .activation = product.activation,
            .gate = args.gate,
            .unit = GateUnit(args.options),
