@@ -220,5 +220,23 @@ TEST(ModelRunner, Buckets) {
   EXPECT_EQ(decode_bucket(300, 1000), 384);
 }
 
+TEST(ModelRunner, GraphsOfOneRowReadShortPageTables) {
+  constexpr int64_t kMost = 32768;
+  int64_t graphs = 0;
+  int64_t before = 0;
+  for (int64_t length = 1; length <= kMost; ++length) {
+    const int64_t context = decode_context(1, length, kMost);
+    ASSERT_GE(context, length);
+    ASSERT_LE(context, kMost);
+    graphs += context != before ? 1 : 0;
+    before = context;
+  }
+  EXPECT_EQ(graphs, 4);
+  EXPECT_EQ(decode_context(1, 256, kMost), 256);  // one tile in ops::attention_output_step
+  EXPECT_EQ(decode_context(1, 257, kMost), 1536);
+  EXPECT_EQ(decode_context(1, 100, 200), 200);      // the page tables are not wider
+  EXPECT_EQ(decode_context(8, 100, kMost), kMost);  // other kernels, which read the lengths only
+}
+
 }  // namespace
 }  // namespace lamina::infer

@@ -40,6 +40,14 @@ int64_t decode_bucket(int64_t rows, int64_t most) {
   return std::min((rows + kStep - 1) / kStep * kStep, most);
 }
 
+int64_t decode_context(int64_t bucket, int64_t length, int64_t most) {
+  constexpr int64_t kOneRow[] = {256, 1536, 2048};  // limits of the kernels of ops/attention/decode
+  for (const int64_t context : kOneRow) {
+    if (bucket == 1 && length <= context) return std::min(context, most);
+  }
+  return most;
+}
+
 DecodeGraphs::DecodeGraphs(nn::Model& model, nn::SequenceCache& cache, SamplingInputs& sampling, StepResults& results,
                            const Settings& settings)
     : model_(model), cache_(cache), sampling_(sampling), results_(results), settings_(settings) {
@@ -171,39 +179,40 @@ void DecodeGraphs::upload(const StepPlan& plan, const PreviousQueries& previous,
 }
 
 void DecodeGraphs::step(const Key& key) {
-  const auto& [bucket, top, masked, penalised] = key;
+  const int64_t bucket = key.bucket;
+  const int64_t pages = (key.context + cache_.page_size() - 1) / cache_.page_size();
   nn::RowBatch rows;
   for (const Tensor& tables : tables_) {
-    rows.groups.push_back(
-        {tables.slice(0, 0, bucket), line(ints_, kLengths, bucket), starts_.slice(0, 0, bucket + 1), {}, {}});
+    rows.groups.push_back({tables.slice(0, 0, bucket).slice(1, 0, pages),
+                           line(ints_, kLengths, bucket),
+                           starts_.slice(0, 0, bucket + 1),
+                           {},
+                           {}});
   }
   rows.positions = line(longs_, kPositions, bucket);
   if (cache_.has_states()) rows.slots = line(ints_, kStateSlots, bucket);
   rows.activations = bucket == 1 ? settings_.single_activations : settings_.activations;
   const Tensor ids = line(longs_, kTokens, bucket);
   const Tensor logits = model_.row_logits(ids, rows, cache_);
-  ops::RowSampling options = sampling_.options(bucket, masked);
-  if (penalised) {
+  ops::RowSampling options = sampling_.options(bucket, key.masked);
+  if (key.penalised) {
     ops::count_tokens(counts_, line(ints_, kCountRows, bucket), ids);
     options.counts = gather_counts(counts_, line(ints_, kCountSources, bucket));
   }
-  const SampledTokens out = results_.buffers(bucket, top);
-  ops::sample_rows(logits, options, sampling_.limit(), std::max<int64_t>(top, 0), out.ids, out.logprobs, out.top_ids);
-  results_.write(top);
+  const SampledTokens out = results_.buffers(bucket, key.top);
+  ops::sample_rows(logits, options, sampling_.limit(), std::max<int64_t>(key.top, 0), out.ids, out.logprobs,
+                   out.top_ids);
+  results_.write(key.top);
 }
 
 Replay& DecodeGraphs::graph_for(const Key& key) {
   constexpr int64_t kSeldom = 32;  // steps
   Graph& graph = graphs_[key];
   const bool seldom = ++graph.wanted <= kSeldom;
-  const auto& [bucket, top, masked, penalised] = key;
   const bool captured = graph.replay && graph.replay->is_captured();
-  if (!captured && seldom && bucket > 1) {  // a single row uses other kernels and activation types
+  if (!captured && seldom) {
     for (const auto& [other, larger] : graphs_) {
-      const bool fits =
-          std::get<0>(other) > bucket &&
-          std::tuple(std::get<1>(other), std::get<2>(other), std::get<3>(other)) == std::tuple(top, masked, penalised);
-      if (fits && larger.replay && larger.replay->is_captured()) return *larger.replay;
+      if (other != key && other.covers(key) && larger.replay && larger.replay->is_captured()) return *larger.replay;
     }
   }
   if (!graph.replay) graph.replay = std::make_unique<Replay>(model_.device(), [this, key] { step(key); });
@@ -218,19 +227,21 @@ StepInFlight DecodeGraphs::run(const StepPlan& plan, const PreviousQueries& prev
   StepInFlight flight;
   flight.rows = plan.rows.size();
   flight.in_readback = true;
-  bool masked = false;
-  bool penalised = false;
+  Key key{.bucket = decode_bucket(static_cast<int64_t>(plan.rows.size()), settings_.rows)};
+  int64_t longest = 0;
   std::vector<SampleQuery> queries(plan.rows.size());
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const StepRow& row = plan.rows[i];
     queries[static_cast<size_t>(place_of_row_[i])] = {&row, 0, 0};
     flight.queries.push_back({i, true, place_of_row_[i], row.sampling->top_logprobs});
     flight.top = std::max(flight.top, row.sampling->top_logprobs);
-    masked = masked || has_mask(row, 0, sampling_.limit());
-    penalised = penalised || row.sampling->penalises();
+    key.masked = key.masked || has_mask(row, 0, sampling_.limit());
+    key.penalised = key.penalised || row.sampling->penalises();
+    longest = std::max(longest, row.offset + 1);
   }
+  key.top = flight.top;
+  key.context = decode_context(key.bucket, longest, settings_.context);
   sampling_.upload(queries);
-  const Key key{decode_bucket(static_cast<int64_t>(plan.rows.size()), settings_.rows), flight.top, masked, penalised};
   graph_for(key).run();
   flight.tokens = results_.buffers(static_cast<int64_t>(plan.rows.size()), flight.top);
   return flight;

@@ -1,8 +1,8 @@
 #pragma once
 
+#include <compare>
 #include <map>
 #include <memory>
-#include <tuple>
 
 #include "lamina/infer/runner/step_inputs.h"
 #include "lamina/tensor/replay.h"
@@ -14,7 +14,7 @@ namespace lamina::infer {
 /// keeps its place between steps if possible, so that only changed page table entries are uploaded.
 ///
 /// Capture takes as long as many steps, because libraries time their kernels. So if the batch shrinks only briefly, an
-/// already captured graph with more places is used.
+/// already captured graph with more places, or with wider page tables, is used.
 class DecodeGraphs {
  public:
   struct Settings {
@@ -34,14 +34,27 @@ class DecodeGraphs {
   StepInFlight run(const StepPlan& plan, const PreviousQueries& previous, const Tensor& sampled);
 
  private:
-  using Key = std::tuple<int64_t, int64_t, bool, bool>;  ///< (bucket, number of likeliest tokens, masked, penalised)
+  struct Key {
+    int64_t bucket = 1;
+    int64_t context = 0;  ///< tokens that fit the page tables, see decode_context()
+    int64_t top = -1;     ///< number of likeliest tokens
+    bool masked = false;
+    bool penalised = false;
+    auto operator<=>(const Key&) const = default;
+    /// Whether the graph of this key can run a step of `other`. A step of one row uses other kernels and activation
+    /// types than one of several rows.
+    bool covers(const Key& other) const {
+      return (bucket == 1) == (other.bucket == 1) && bucket >= other.bucket && context >= other.context &&
+             top == other.top && masked == other.masked && penalised == other.penalised;
+    }
+  };
   void place_rows(const StepPlan& plan);
   void upload(const StepPlan& plan, const PreviousQueries& previous, const Tensor& sampled);
   void upload_tables(const StepPlan& plan);
   /// Updates the occurrence counts of rows with penalties to everything before the row's token.
   void prepare_counts(const StepPlan& plan);
   void step(const Key& key);
-  /// The graph for a step with these properties or, while such steps are rare, a captured one with more places.
+  /// The graph for a step with these properties or, while such steps are rare, a captured one that covers it.
   Replay& graph_for(const Key& key);
   Tensor line(const Tensor& all, int64_t index, int64_t count) const;
 
@@ -73,5 +86,10 @@ class DecodeGraphs {
 
 /// The smallest batch size of a graph that has room for `rows`.
 int64_t decode_bucket(int64_t rows, int64_t most);
+
+/// How many tokens of a page table a graph of `bucket` rows reads, if the longest row has `length` tokens and page
+/// tables have room for `most`. Kernels choose by the width of the tables: for one row with few tokens, attention and
+/// output projection are one launch, which takes less shared memory for up to 256 tokens.
+int64_t decode_context(int64_t bucket, int64_t length, int64_t most);
 
 }  // namespace lamina::infer
