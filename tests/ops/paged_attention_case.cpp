@@ -73,6 +73,7 @@ std::vector<PagedAttentionParams> paged_sweep() {
 }
 
 std::vector<PagedAttentionParams> paged_gpu_sweep() {
+  const ops::AttentionPattern wide{.kind = Kind::window, .window = 700};
   PagedLayout ragged{16, {}, true};
   for (int64_t r = 0; r < 300; ++r) ragged.rows.push_back({r % 7 == 0 ? r * 3 : r % 50, 1});
   PagedLayout speculative{32, {}};
@@ -81,6 +82,9 @@ std::vector<PagedAttentionParams> paged_gpu_sweep() {
           {ragged, 8, 1, 128, 128},
           {speculative, 8, 2, 64, 64},
           {{32, {{5000, 1}}, true}, 8, 1, 64, 64},
+          {{16, {{2000, 1}}, true}, 12, 3, 128, 128, false, {}, false, 0, true},
+          {{64, {{3001, 1}}, true}, 6, 1, 48, 40, true},
+          {freed({32, {{3000, 1}}, true}, 700), 4, 4, 64, 64, false, {.pattern = wide}},
           {{16, {{2000, 1}, {17, 1}}, true}, 4, 2, 128, 128},
           {{128, {{1100, 4}, {3, 1}}}, 4, 1, 96, 96}};
 }

@@ -71,14 +71,18 @@ std::vector<PagedStepParams> paged_step_sweep() {
           {step_rows(16, {}), 2, 1, 8}};
 }
 
-/// So many units (rows · KV heads) that blocks have fewer warps: short rows, and one that is split.
+/// One row with more keys than one block per KV head handles. So many units (rows · KV heads) that blocks have fewer
+/// warps: short rows, and one that is split.
 std::vector<PagedStepParams> paged_step_gpu_sweep() {
   std::vector<int64_t> offsets;
   for (int64_t r = 0; r < 150; ++r) offsets.push_back(r % 13 == 7 ? -1 : r == 40 ? 1500 : r * 7 % 90);
   PagedLayout freed = step_rows(16, offsets);
   freed.window = 20;
   const ops::AttentionPattern window{.kind = Kind::window, .window = 20};
-  return {{step_rows(32, offsets), 8, 2, 64},
+  return {{step_rows(32, {4000}), 32, 4, 64},
+          {step_rows(16, {1999}), 8, 8, 128, 64, RotaryPairing::interleaved, true},
+          {step_rows(32, {1567}), 5, 1, 40, -1, RotaryPairing::half_split, false, {}, false, true},
+          {step_rows(32, offsets), 8, 2, 64},
           {step_rows(16, offsets), 4, 2, 96, 32, RotaryPairing::interleaved},
           {freed, 20, 2, 32, 0, RotaryPairing::half_split, true, {.pattern = window}, true, true}};
 }

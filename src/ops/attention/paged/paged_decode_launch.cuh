@@ -6,6 +6,7 @@
 
 #include "lamina/ops/attention/paged/paged_decode.cuh"
 #include "lamina/ops/attention/paged/paged_decode_item.cuh"
+#include "lamina/ops/attention/paged/paged_decode_row.cuh"
 
 namespace lamina::ops::cuda::paged {
 
@@ -89,6 +90,45 @@ bool launch_warps(const PagedDecode& args, const Params& p) {
   return launch<C, M, kD, kParts, kTiles, kWarps>(args, p);
 }
 
+template <class C, class M, int kD, int kParts>
+__global__ void __maxnreg__((RowBlock<C, M, kD, kParts>::kRegisters))
+    paged_row_kernel(const __grid_constant__ Params p) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  RowBlock<C, M, kD, kParts>(p, memory).run();
+}
+
+/// True for one row with one new token, whose table is too long for a block per KV head. The row's result depends on
+/// the number of SMs, so results that must not depend on the batch need the general kernel.
+inline bool is_long_row(const Params& p) {
+  constexpr int64_t kShortTable = 1536;  // keys; attention_output_step() attends to so many
+  return p.rows.rows == 1 && p.rows.one_each && p.group <= 8 && p.plain && !p.fixed && std::max(p.d_qk, p.d_v) <= 128 &&
+         int64_t{p.rows.width} << p.rows.page_bits > kShortTable;
+}
+
+/// Launches the kernel for one long row (paged_decode_row.cuh).
+template <class C, class M, int kD, int kParts>
+bool launch_row(const PagedDecode& args, Params p) {
+  using Block = RowBlock<C, M, kD, kParts>;
+  constexpr const char* kOp = "paged_attention";
+  constexpr int kSharedPercent = 58;  // the carve-out of row_stream.cuh; another one would exclude its blocks
+  const Device& device = args.q.device();
+  const int heads = p.rows.n_kv_heads;
+  p.places = std::min(lamina::cuda::sm_count(device) / heads, Block::kMostSplits);
+  if (p.places == 0) return false;
+  const int64_t parts = int64_t{p.places} * heads * Block::kHeads;
+  const Tensor memory = Tensor::empty(Shape{parts * (p.d_v + 2)}, DType::f32, device);
+  p.parts = memory.data<float>();
+  p.part_sums = reinterpret_cast<float2*>(p.parts + parts * p.d_v);
+  p.counters = lamina::cuda::attached<SplitCounters>(device).data();
+  const auto kernel = paged_row_kernel<C, M, kD, kParts>;
+  LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Block::kSharedBytes), kOp);
+  LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kSharedPercent), kOp);
+  lamina::cuda::launch_dependent(kernel, dim3(static_cast<unsigned>(p.places * heads)), dim3(Block::kThreads),
+                                 Block::kSharedBytes, device, p);
+  lamina::cuda::check_launch(kOp);
+  return true;
+}
+
 template <class C, class M, int kParts, int kTiles>
 bool launch_width(const PagedDecode& args, Params p, int64_t queries) {
   constexpr int kRows = kTiles * 8;
@@ -98,6 +138,11 @@ bool launch_width(const PagedDecode& args, Params p, int64_t queries) {
   if (units > kMostUnits) return false;
   p.units = static_cast<int>(units);
   const int widest = std::max(p.d_qk, p.d_v);
+  if constexpr (kTiles == 1) {
+    if (is_long_row(p)) {
+      return widest <= 64 ? launch_row<C, M, 64, kParts>(args, p) : launch_row<C, M, 128, kParts>(args, p);
+    }
+  }
   if (widest <= 64) return launch_warps<C, M, 64, kParts, kTiles>(args, p);
   if (widest <= 128) return launch_warps<C, M, 128, kParts, kTiles>(args, p);
   return launch_warps<C, M, 256, kParts, kTiles>(args, p);
