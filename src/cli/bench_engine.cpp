@@ -108,14 +108,21 @@ void print_latencies(const char* name, const infer::Latencies& latencies) {
               latencies.percentile(0.95) * 1e3, latencies.percentile(0.99) * 1e3);
 }
 
+/// Where and how the load test ran.
+struct EngineRun {
+  std::string device;
+  int processes = 1;
+  double idle_share = 0;  ///< see ModelRunner::idle_share(); 0 if not measured
+};
+
 void print_engine(const EngineArguments& arguments, const infer::LoadTestReport& report, const EngineFloor& floor,
-                  const std::string& device, int processes) {
+                  const EngineRun& run) {
   const infer::EngineStats& stats = report.stats;
   std::printf("%s: weights %s, %lld requests, %lld tokens in, %lld out, %s, %s%s\n", arguments.model.c_str(),
               arguments.weights.c_str(), static_cast<long long>(arguments.load.requests),
               static_cast<long long>(arguments.load.prompt), static_cast<long long>(arguments.load.answer),
               arguments.load.rate > 0 ? str(arguments.load.rate, " arrive per second").c_str() : "all arrive at once",
-              device.c_str(), processes > 1 ? str(" in each of ", processes, " processes").c_str() : "");
+              run.device.c_str(), run.processes > 1 ? str(" in each of ", run.processes, " processes").c_str() : "");
   std::printf("  output             %11.1f tokens/s; prompts and output %.1f tokens/s\n",
               report.answer_tokens_per_second(),
               static_cast<double>(report.prompt_tokens + report.answer_tokens) / report.seconds);
@@ -125,6 +132,10 @@ void print_engine(const EngineArguments& arguments, const infer::LoadTestReport&
   std::printf("  floor              %11.3f s for bytes (%.1f GB/s), %.3f s for FLOPs (%.1f TFLOP/s): %.0f %% reached\n",
               floor.bytes / floor.bandwidth, floor.bandwidth / 1e9, floor.flops / floor.peak, floor.peak / 1e12,
               floor.seconds() / report.seconds * 100);
+  if (arguments.runner.measures_idle) {
+    std::printf("  idle               %11.2f %% of the time between the first and the last step\n",
+                run.idle_share * 100);
+  }
   std::printf("  %-22s %9s %9s %9s %9s\n", "", "mean", "p50", "p95", "p99");
   print_latencies("first token (TTFT)", report.first_token);
   print_latencies("next token (ITL)", report.next_token);
@@ -147,31 +158,32 @@ nlohmann::ordered_json to_json(const infer::Latencies& latencies) {
 }
 
 void print_engine_json(const EngineArguments& arguments, const infer::LoadTestReport& report, const EngineFloor& floor,
-                       const std::string& device, int processes) {
-  const nlohmann::ordered_json json{{"model", arguments.model},
-                                    {"weights", arguments.weights},
-                                    {"device", device},
-                                    {"processes", processes},
-                                    {"requests", arguments.load.requests},
-                                    {"rate", arguments.load.rate},
-                                    {"prompt_tokens", report.prompt_tokens},
-                                    {"answer_tokens", report.answer_tokens},
-                                    {"seconds", report.seconds},
-                                    {"answer_tokens_per_second", report.answer_tokens_per_second()},
-                                    {"steps", report.stats.steps},
-                                    {"floor_seconds", floor.seconds()},
-                                    {"floor_bytes", floor.bytes},
-                                    {"floor_flops", floor.flops},
-                                    {"memory_bytes_per_second", floor.bandwidth},
-                                    {"peak_flops", floor.peak},
-                                    {"first_token_seconds", to_json(report.first_token)},
-                                    {"next_token_seconds", to_json(report.next_token)},
-                                    {"seconds_per_token", to_json(report.per_token)},
-                                    {"prefix_hit_rate", report.stats.hit_rate()},
-                                    {"preemptions", report.stats.preemptions},
-                                    {"drafted", report.stats.drafted},
-                                    {"accepted", report.stats.accepted},
-                                    {"cache_bytes", report.stats.cache_bytes}};
+                       const EngineRun& run) {
+  nlohmann::ordered_json json{{"model", arguments.model},
+                              {"weights", arguments.weights},
+                              {"device", run.device},
+                              {"processes", run.processes},
+                              {"requests", arguments.load.requests},
+                              {"rate", arguments.load.rate},
+                              {"prompt_tokens", report.prompt_tokens},
+                              {"answer_tokens", report.answer_tokens},
+                              {"seconds", report.seconds},
+                              {"answer_tokens_per_second", report.answer_tokens_per_second()},
+                              {"steps", report.stats.steps},
+                              {"floor_seconds", floor.seconds()},
+                              {"floor_bytes", floor.bytes},
+                              {"floor_flops", floor.flops},
+                              {"memory_bytes_per_second", floor.bandwidth},
+                              {"peak_flops", floor.peak},
+                              {"first_token_seconds", to_json(report.first_token)},
+                              {"next_token_seconds", to_json(report.next_token)},
+                              {"seconds_per_token", to_json(report.per_token)},
+                              {"prefix_hit_rate", report.stats.hit_rate()},
+                              {"preemptions", report.stats.preemptions},
+                              {"drafted", report.stats.drafted},
+                              {"accepted", report.stats.accepted},
+                              {"cache_bytes", report.stats.cache_bytes}};
+  if (arguments.runner.measures_idle) json["idle_share"] = run.idle_share;
   std::printf("%s\n", json.dump(2).c_str());
 }
 
@@ -188,7 +200,9 @@ void measure_engine(EngineArguments arguments, nn::Model& model, const std::shar
                longest, " tokens, the context is ", model.spec().context, "; lower --in, --out or --spread");
   arguments.runner.leader = leader;
   arguments.engine.max_waiting = arguments.load.requests + 1;
-  infer::Engine engine(std::make_unique<infer::ModelRunner>(model, arguments.runner), arguments.engine);
+  auto owned = std::make_unique<infer::ModelRunner>(model, arguments.runner);
+  infer::ModelRunner& runner = *owned;
+  infer::Engine engine(std::move(owned), arguments.engine);
   const double bytes_per_step = weight_bytes(engine, device);
   const auto sleep = [](double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); };
   infer::LoadTestOptions warm_up = arguments.load;  // allocates memory and captures CUDA graphs
@@ -200,9 +214,12 @@ void measure_engine(EngineArguments arguments, nn::Model& model, const std::shar
   ++warm_up.seed;
   infer::run_load_test(engine, warm_up, steady_now, sleep);
   engine.clear_prefix_cache();
+  EngineRun run{describe(device), processes_of(model)};
+  if (arguments.runner.measures_idle) runner.idle_share();  // without the warm-up
   const infer::LoadTestReport report = infer::run_load_test(engine, arguments.load, steady_now, sleep);
+  if (arguments.runner.measures_idle) run.idle_share = runner.idle_share();
   const EngineFloor floor = floor_of(model, engine, report, bytes_per_step);
-  (arguments.json ? print_engine_json : print_engine)(arguments, report, floor, describe(device), processes_of(model));
+  (arguments.json ? print_engine_json : print_engine)(arguments, report, floor, run);
 }
 
 void run_engine_bench(EngineArguments arguments) {
@@ -258,6 +275,7 @@ void add_bench_engine(CLI::App& bench) {
   number("--cache-bytes", arguments->runner.cache_bytes, "Memory for caches; 0: what is free on a GPU", 0);
   command->add_option("--seed", arguments->load.seed, "Seed of arrivals, lengths and prompts")->capture_default_str();
   arguments->device.add_to(*command);
+  command->add_flag("--idle", arguments->runner.measures_idle, "Measure how long the GPU idles between steps");
   command->add_flag("--json", arguments->json, "Print the figures as JSON");
   command->footer("Example: lamina bench engine llama2c-110m --requests 64 --rate 4 --in 128 --out 64");
   command->callback([arguments] { run_engine_bench(*arguments); });

@@ -220,6 +220,13 @@ TEST(ModelRunner, Buckets) {
   EXPECT_EQ(decode_bucket(300, 1000), 384);
 }
 
+TEST(ModelRunner, IdleTimeIsMeasuredOnRequest) {
+  const auto model = model_of(preset("llama-tiny"));
+  EXPECT_THROW(ModelRunner(*model, {.measures_idle = true}), Error);  // on a CPU
+  ModelRunner runner(*model);
+  EXPECT_THROW(runner.idle_share(), Error);
+}
+
 TEST(ModelRunner, GraphsOfOneRowReadShortPageTables) {
   constexpr int64_t kMost = 32768;
   int64_t graphs = 0;

@@ -62,6 +62,8 @@ ModelRunnerOptions checked_options(ModelRunnerOptions options, const nn::Model& 
   if (options.context == 0) options.context = model.spec().context;
   LAMINA_CHECK(options.rows > 0 && options.context > 0, "runner: ", options.rows, " rows with a context of ",
                options.context, " tokens; expected positive numbers");
+  LAMINA_CHECK(!options.measures_idle || Replay::possible(model.device()), "runner: idle time of ", model.device(),
+               " cannot be measured; use a GPU");
   if (!Replay::possible(model.device())) return options;
   const std::optional<DType> half = half_type_of(model);
   if (!options.activations) options.activations = half;

@@ -231,6 +231,7 @@ void DecodeGraphs::read_inputs() {
 void DecodeGraphs::step(const Key& key) {
   const int64_t bucket = key.bucket;
   const int64_t pages = (key.context + cache_.page_size() - 1) / cache_.page_size();
+  if (settings_.idle != nullptr) settings_.idle->begin();
   read_inputs();
   nn::RowBatch rows;
   for (const Tensor& tables : tables_) {
@@ -256,6 +257,7 @@ void DecodeGraphs::step(const Key& key) {
   ops::sample_rows(logits, options, sampling_.limit(), std::max<int64_t>(key.top, 0), out.ids, out.logprobs,
                    out.top_ids);
   results_.write(key.top);
+  if (settings_.idle != nullptr) settings_.idle->end();
 }
 
 Replay& DecodeGraphs::graph_for(const Key& key) {

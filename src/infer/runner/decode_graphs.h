@@ -6,6 +6,7 @@
 
 #include "lamina/infer/runner/step_inputs.h"
 #include "lamina/tensor/host_inputs.h"
+#include "lamina/tensor/idle_time.h"
 #include "lamina/tensor/replay.h"
 
 namespace lamina::infer {
@@ -25,6 +26,7 @@ class DecodeGraphs {
     int64_t context = 0;
     std::optional<DType> activations;         ///< see RowBatch::activations
     std::optional<DType> single_activations;  ///< the same for steps with one row
+    IdleTime* idle = nullptr;                 ///< measures the time between steps; null: not measured
   };
   /// All arguments must outlive this object.
   DecodeGraphs(nn::Model& model, nn::SequenceCache& cache, SamplingInputs& sampling, StepResults& results,

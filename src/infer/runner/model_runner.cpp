@@ -42,14 +42,16 @@ struct ModelRunner::Impl {
     // The other ranks get the tokens of a step from the host, so it must have read those of the step before.
     shape.pipelined = on_gpu && !leader && !model.depends_on_length();
     shape.shares_pages = !model.depends_on_length();
+    if (options.measures_idle) idle.emplace(device);
     if (!on_gpu || !options.graphs || !model.supports_row_graphs()) return;
     std::optional<DType> single = asked.activations;
     if (!single && activations) single = DType::f32;  // the fused kernels for one row need f32 activations
     graphs.emplace(model, *cache, sampling, results,
-                   DecodeGraphs::Settings{options.rows, options.context, activations, single});
+                   DecodeGraphs::Settings{options.rows, options.context, activations, single, idle ? &*idle : nullptr});
   }
 
   StepInFlight run_eagerly(const StepPlan& plan) {
+    if (idle) idle->begin();
     StepInputs inputs = make_inputs(plan, tokens, *cache, previous, sampled, device);
     inputs.rows.activations = activations;
     for (size_t i = 0; i < plan.rows.size() && cache->has_states(); ++i) {
@@ -67,6 +69,7 @@ struct ModelRunner::Impl {
       results.write(flight.top);
       flight.in_readback = true;
     }
+    if (idle) idle->end();
     return std::move(flight);
   }
 
@@ -108,6 +111,7 @@ struct ModelRunner::Impl {
   SamplingInputs sampling;
   StepResults results;
   RowTokens tokens;
+  std::optional<IdleTime> idle;
   std::optional<DecodeGraphs> graphs;
   bool uses_graphs = true;
   PreviousQueries previous;            ///< queries of the step queued last
@@ -153,6 +157,11 @@ bool ModelRunner::shares_pages() const { return !impl_->model.depends_on_length(
 
 int64_t ModelRunner::cache_bytes() const { return impl_->cache->bytes(); }
 
+double ModelRunner::idle_share() {
+  LAMINA_CHECK(impl_->idle, "runner: idle time is not measured; set measures_idle in the options");
+  return impl_->idle->take_share();
+}
+
 std::unique_ptr<StepRunner> draft_runner(nn::Model* draft, ModelRunnerOptions target, int64_t rows) {
   if (draft == nullptr) return nullptr;
   target.rows = std::min(target.rows, rows);
@@ -160,6 +169,7 @@ std::unique_ptr<StepRunner> draft_runner(nn::Model* draft, ModelRunnerOptions ta
   const int64_t context = draft->spec().context;
   target.context = target.context > 0 && context > 0 ? std::min(target.context, context) : context;
   target.activations.reset();
+  target.measures_idle = false;
   target.leader.reset();  // rank 0 holds the whole draft model
   return std::make_unique<ModelRunner>(*draft, target);
 }

@@ -29,6 +29,8 @@ struct ModelRunnerOptions {
   int64_t vocab_size = 0;
   /// Whether to replay decoding steps as CUDA graphs, if the device supports it.
   bool graphs = true;
+  /// Whether to measure ModelRunner::idle_share(), on a GPU. Takes two small kernels per step.
+  bool measures_idle = false;
   /// Tensor parallelism: sends every model call to the other ranks, which run a StepFollower. Null: this process holds
   /// the whole model.
   std::shared_ptr<StepLeader> leader = nullptr;
@@ -73,6 +75,9 @@ class ModelRunner final : public StepRunner {
   bool shares_pages() const;
   /// Bytes of all caches.
   int64_t cache_bytes() const;
+  /// Share of the time in which the GPU idled between steps, from the first to the last step since the previous call.
+  /// Needs ModelRunnerOptions::measures_idle. Waits for the steps in flight.
+  double idle_share();
 
  private:
   struct Impl;

@@ -3,6 +3,7 @@
 #include "lamina/tensor/cuda/copy.h"
 #include "lamina/tensor/cuda/device.h"
 #include "lamina/tensor/host_inputs.h"
+#include "lamina/tensor/idle_time.h"
 #include "lamina/tensor/readback.h"
 #include "lamina/tensor/replay.h"
 
@@ -54,5 +55,10 @@ std::span<int64_t> HostInputs::next() const { cuda::none(); }
 void HostInputs::read(const Tensor& /*target*/) { cuda::none(); }
 void HostInputs::mark() { cuda::none(); }
 void HostInputs::reset() { cuda::none(); }
+
+IdleTime::IdleTime(const Device& /*device*/) { cuda::none(); }
+void IdleTime::begin() { cuda::none(); }
+void IdleTime::end() { cuda::none(); }
+double IdleTime::take_share() { cuda::none(); }
 
 }  // namespace lamina
