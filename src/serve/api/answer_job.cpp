@@ -59,7 +59,8 @@ void AnswerJob::submit(const std::string& param) {
       ids.push_back(model->backend->submit(std::move(one), [self = shared_from_this(), i](const infer::Update& update) {
         // The request ends through Backend::cancel, which counts it as cancelled.
         if (self->cancelled_) return true;
-        self->exchange->post([self, i, update]() mutable { self->on_update(i, std::move(update)); });
+        // A plain capture of `update` would be const, so each move of the task would copy it.
+        self->exchange->post([self, i, own = update]() mutable { self->on_update(i, std::move(own)); });
         return true;
       }));
     }
