@@ -217,6 +217,53 @@ TEST(serve_server, a_half_closed_client_gets_its_responses) {
   }
 }
 
+/// Chunks that another thread writes arrive in their order, also after a task that throws.
+TEST(serve_server, tasks_of_another_thread_run_in_order) {
+  constexpr int kChunks = 2000;
+  std::thread writer;
+  RunningServer server({}, [&](const std::shared_ptr<Exchange>& exchange) {
+    writer = std::thread([exchange] {
+      exchange->start({200, "", "text/plain", {}});
+      for (int i = 0; i < kChunks; ++i) {
+        if (i % 7 == 0) exchange->post([] { throw Error("a task that fails"); });
+        exchange->write(str("<", i, ">"));
+        if (i % 100 == 0) std::this_thread::sleep_for(milliseconds(1));
+      }
+      exchange->finish();
+    });
+  });
+  Client client(server);
+  client.send(get("/", true));
+  const std::string received = client.read_all();
+  writer.join();
+  size_t at = 0;
+  for (int i = 0; i < kChunks && at != std::string::npos; ++i) at = received.find(str("<", i, ">"), at);
+  EXPECT_NE(at, std::string::npos);
+  EXPECT_EQ(count_of(received, "<"), static_cast<size_t>(kChunks));
+  EXPECT_TRUE(server.next_record().complete);
+}
+
+/// Tasks that wait when a server ends are dropped.
+TEST(serve_server, a_server_ends_with_tasks_that_wait) {
+  for (int i = 0; i < 20; ++i) {
+    std::atomic<bool> stop{false};
+    std::thread writer;
+    {
+      RunningServer server({}, [&](const std::shared_ptr<Exchange>& exchange) {
+        writer = std::thread([&stop, exchange] {
+          exchange->start({200, "", "text/plain", {}});
+          while (!stop) exchange->write("x");
+        });
+      });
+      Client client(server);
+      client.send(get("/"));
+      EXPECT_FALSE(client.read(1).empty());
+      stop = true;
+      writer.join();
+    }
+  }
+}
+
 TEST(serve_server, requests_that_come_early_are_answered_in_order) {
   std::vector<std::thread> threads;  // only the network thread adds one
   RunningServer server({}, [&](const std::shared_ptr<Exchange>& exchange) {
