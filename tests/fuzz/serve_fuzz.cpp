@@ -1,5 +1,5 @@
 // Sends any bytes as the body of an API request to the service with a fake engine: every answer is JSON or an event
-// stream, with status 200, 400 or 404.
+// stream, with status 200, 400 or 404. Also reads them as the query of a URL, and as a required tool call.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -8,6 +8,8 @@
 #include "lamina/arch/edit.h"
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
+#include "lamina/serve/api/required_call.h"
+#include "lamina/serve/api/response_input.h"
 #include "lamina/serve/api/service.h"
 #include "lamina/text/simple.h"
 
@@ -112,6 +114,27 @@ serve::Service& service() {
   return instance;
 }
 
+/// A URL's query selects a page of items, or is an ApiError.
+int check_query(const std::string& query) {
+  const serve::Json items = serve::Json::array({{{"id", "a"}}, {{"id", "b"}}, {{"id", "c"}}});
+  try {
+    if (serve::list_input_items(items, query)["data"].size() > items.size()) std::abort();
+  } catch (const serve::ApiError& error) {
+    if (error.status() != 400) std::abort();
+  }
+  return 0;
+}
+
+/// A call is read to the same arguments in one piece and byte by byte.
+int check_required_call(const std::string& answer) {
+  serve::RequiredCall whole, pieces;
+  const std::string arguments = whole.push(answer);
+  std::string joined;
+  for (const char c : answer) joined += pieces.push({&c, 1});
+  if (joined != arguments || whole.name() != pieces.name() || whole.known() != pieces.known()) std::abort();
+  return 0;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -120,6 +143,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                            "/v1/responses",   "/v1/embeddings",       "/v1/inspect"};
   if (size == 0) return 0;
   const std::string body(reinterpret_cast<const char*>(data) + 1, size - 1);
+  if (data[0] == 255) return check_query(body);
+  if (data[0] == 254) return check_required_call(body);
   const auto exchange = std::make_shared<FakeExchange>(kPaths[data[0] % std::size(kPaths)], body);
   service().handle(exchange);
   if (!exchange->ended()) std::abort();
