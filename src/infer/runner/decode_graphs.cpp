@@ -11,22 +11,12 @@
 namespace lamina::infer {
 namespace {
 
-// Lines of longs_ and ints_.
-constexpr int64_t kPositions = 0;
-constexpr int64_t kSeeds = 1;
-constexpr int64_t kDrawn = 2;
-constexpr int64_t kConsumers = 3;
-constexpr int64_t kTableEntries = 4;
+constexpr int64_t kTokens = 0;
+constexpr int64_t kPositions = 1;
 constexpr int64_t kLengths = 0;
 constexpr int64_t kStateSlots = 1;
 constexpr int64_t kCountRows = 2;
 constexpr int64_t kCountSources = 3;
-constexpr int64_t kIntLines = 4;
-
-/// Number of i64 elements that hold the inputs of a step.
-int64_t input_count(int64_t rows, int64_t groups) {
-  return rows + 1 + (kTableEntries + groups) * rows + ((kIntLines + groups) * rows + 1) / 2;
-}
 
 /// A view of 4-byte elements as f32, for operators that only copy them.
 Tensor as_f32(const Tensor& x) {
@@ -60,29 +50,19 @@ int64_t decode_context(int64_t bucket, int64_t length, int64_t most) {
 
 DecodeGraphs::DecodeGraphs(nn::Model& model, nn::SequenceCache& cache, SamplingInputs& sampling, StepResults& results,
                            const Settings& settings)
-    : model_(model),
-      cache_(cache),
-      sampling_(sampling),
-      results_(results),
-      settings_(settings),
-      width_((settings.context + cache.page_size() - 1) / cache.page_size()),
-      host_inputs_(model.device(), input_count(settings.rows, cache.groups())) {
+    : model_(model), cache_(cache), sampling_(sampling), results_(results), settings_(settings) {
   const Device& device = model.device();
   const int64_t rows = settings.rows;
-  const int64_t groups = cache.groups();
-  inputs_ = Tensor::zeros({input_count(rows, groups)}, DType::i64, device);
-  tokens_ = inputs_.slice(0, 0, rows + 1);
-  longs_ = inputs_.slice(0, rows + 1, (kTableEntries + groups) * rows).reshape({kTableEntries + groups, rows});
-  auto* ints = reinterpret_cast<int32_t*>(longs_.data<int64_t>() + longs_.numel());
-  const auto owner = std::make_shared<Tensor>(inputs_);
-  ints_ = Tensor::borrow(ints, {kIntLines, rows}, DType::i32, device, owner);
-  table_pages_ = Tensor::borrow(ints + ints_.numel(), {groups, rows}, DType::i32, device, owner);
+  width_ = (settings.context + cache.page_size() - 1) / cache.page_size();
+  inputs_ = Tensor::zeros({2 * (rows + 1) + 2 * rows}, DType::i64, device);
+  longs_ = inputs_.slice(0, 0, 2 * (rows + 1)).reshape({2, rows + 1});
+  ints_ = Tensor::borrow(inputs_.data<int64_t>() + longs_.numel(), {4, rows}, DType::i32, device,
+                         std::make_shared<Tensor>(inputs_));
   std::vector<int32_t> starts(static_cast<size_t>(rows) + 1);
   std::iota(starts.begin(), starts.end(), 0);
   starts_ = Tensor::from(starts, {rows + 1}, device);
-  for (int64_t group = 0; group < groups; ++group) {
-    table_entries_.push_back(Tensor::full({rows * width_ + 1, 1}, -1, DType::i32, device));
-    tables_.push_back(table_entries_.back().slice(0, 0, rows * width_).reshape({rows, width_}));
+  for (int64_t group = 0; group < cache.groups(); ++group) {
+    tables_.push_back(Tensor::full({rows, width_}, -1, DType::i32, device));
     known_tables_.emplace_back(static_cast<size_t>(rows));
   }
   places_.assign(static_cast<size_t>(rows), -1);
@@ -127,23 +107,7 @@ void DecodeGraphs::place_rows(const StepPlan& plan) {
   }
 }
 
-struct DecodeGraphs::HostStepInputs {
-  HostStepInputs(std::span<int64_t> memory, int64_t count)
-      : rows(static_cast<size_t>(count)), longs(memory.subspan(rows + 1)), tokens(memory.first(rows + 1)) {}
-
-  std::span<int64_t> line(int64_t index) const { return longs.subspan(static_cast<size_t>(index) * rows, rows); }
-  /// A line of ints_ or, after kIntLines, of table_pages_. `groups` is the number of page tables.
-  std::span<int32_t> ints(int64_t index, size_t groups) const {
-    auto* first = reinterpret_cast<int32_t*>(longs.data() + (kTableEntries + groups) * rows);
-    return {first + static_cast<size_t>(index) * rows, rows};
-  }
-
-  size_t rows;
-  std::span<int64_t> longs;
-  std::span<int64_t> tokens;
-};
-
-void DecodeGraphs::fill_tables(const StepPlan& plan, HostStepInputs& host) {
+void DecodeGraphs::upload_tables(const StepPlan& plan) {
   for (size_t group = 0; group < tables_.size(); ++group) {
     std::vector<int64_t> at;
     std::vector<int32_t> pages;
@@ -159,18 +123,11 @@ void DecodeGraphs::fill_tables(const StepPlan& plan, HostStepInputs& host) {
         pages.push_back(given[p]);
       }
     }
-    if (at.size() > host.rows) {  // rows with long prompts have joined
-      const auto count = static_cast<int64_t>(at.size());
-      const Device& device = model_.device();
-      ops::scatter_rows_(table_entries_[group], Tensor::from(at, {count}, device),
-                         Tensor::from(pages, {count, 1}, device));
-      at.clear();
-      pages.clear();
-    }
-    const auto index = static_cast<int64_t>(group);
-    const std::span<int64_t> entries = host.line(kTableEntries + index);
-    std::fill(std::copy(at.begin(), at.end(), entries.begin()), entries.end(), settings_.rows * width_);
-    std::copy(pages.begin(), pages.end(), host.ints(kIntLines + index, tables_.size()).begin());
+    if (at.empty()) continue;
+    const auto count = static_cast<int64_t>(at.size());
+    const Device& device = model_.device();
+    ops::scatter_rows_(tables_[group].reshape({settings_.rows * width_, 1}), Tensor::from(at, {count}, device),
+                       Tensor::from(pages, {count, 1}, device));
   }
 }
 
@@ -188,51 +145,43 @@ void DecodeGraphs::prepare_counts(const StepPlan& plan) {
   }
 }
 
-void DecodeGraphs::fill_inputs(const StepPlan& plan, const PreviousQueries& previous, HostStepInputs& host) const {
-  const auto ints = [&](int64_t index) { return host.ints(index, tables_.size()); };
-  std::ranges::fill(host.tokens, 0);
-  std::ranges::fill(host.line(kPositions), 0);
-  std::ranges::fill(host.line(kConsumers), settings_.rows);
-  std::ranges::fill(ints(kLengths), 0);
-  std::ranges::fill(ints(kStateSlots), static_cast<int32_t>(cache_.unused_slot()));
-  std::ranges::fill(ints(kCountRows), -1);
-  std::ranges::fill(ints(kCountSources), 0);
+void DecodeGraphs::upload(const StepPlan& plan, const PreviousQueries& previous, const Tensor& sampled) {
+  const auto rows = static_cast<size_t>(settings_.rows);
+  std::vector<int64_t> longs(static_cast<size_t>(inputs_.numel()));
+  std::vector<int32_t> ints(4 * rows);
+  std::fill_n(ints.begin() + static_cast<int64_t>(rows), rows, static_cast<int32_t>(cache_.unused_slot()));
+  std::fill_n(ints.begin() + static_cast<int64_t>(2 * rows), rows, -1);
+  std::vector<int64_t> consumers(sampled.defined() ? static_cast<size_t>(sampled.dim(0)) : 0, settings_.rows);
+  bool from_device = false;
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const StepRow& row = plan.rows[i];
     const auto place = static_cast<size_t>(place_of_row_[i]);
-    host.tokens[place] = std::max<int64_t>(row.tokens[0], 0);
-    host.line(kPositions)[place] = row.offset;
-    ints(kLengths)[place] = static_cast<int32_t>(row.offset + 1);
-    if (row.state_slot >= 0) ints(kStateSlots)[place] = row.state_slot;
-    if (row.sampling->penalises()) ints(kCountRows)[place] = ints(kCountSources)[place] = row.slot;
+    longs[place] = std::max<int64_t>(row.tokens[0], 0);
+    longs[rows + 1 + place] = row.offset;
+    ints[place] = static_cast<int32_t>(row.offset + 1);
+    if (row.state_slot >= 0) ints[rows + place] = row.state_slot;
+    if (row.sampling->penalises()) ints[2 * rows + place] = ints[3 * rows + place] = row.slot;
     if (row.previous < 0) continue;
-    const int64_t query = previous.at(static_cast<size_t>(row.previous));
-    LAMINA_CHECK(query >= 0 && query < settings_.rows, "runner: row ", i, " continues row ", row.previous,
-                 " of the previous step, which sampled no token");
-    host.line(kConsumers)[static_cast<size_t>(query)] = static_cast<int64_t>(place);
+    from_device = true;
+    consumers.at(static_cast<size_t>(previous.at(static_cast<size_t>(row.previous)))) = static_cast<int64_t>(place);
   }
-}
-
-// Kernels of the layers may read page tables, lengths and positions while the previous kernel still runs
-// (PagedStep::settled). These are complete by then: each kernel below, and the embedding, lets the next one start only
-// after it has waited for the previous one (grid_dependency_wait()).
-void DecodeGraphs::read_inputs() {
-  const int64_t rows = settings_.rows;
-  host_inputs_.read(inputs_);
-  for (size_t group = 0; group < table_entries_.size(); ++group) {
-    const auto index = static_cast<int64_t>(group);
-    ops::scatter_rows_(table_entries_[group], line(longs_, kTableEntries + index, rows),
-                       line(table_pages_, index, rows).reshape({rows, 1}));
+  std::memcpy(longs.data() + longs_.numel(), ints.data(), ints.size() * sizeof(int32_t));
+  // A single copy, because each one costs the GPU microseconds.
+  inputs_.copy_(Tensor::from(longs, inputs_.shape(), Device::cpu(1)));
+  if (!from_device) return;
+  const auto count = static_cast<int64_t>(consumers.size());
+  if (consumers != consumers_) {
+    consumers_on_device_ = Tensor::from(consumers, {count}, model_.device());
+    consumers_ = std::move(consumers);
   }
-  ops::scatter_rows_(tokens_.reshape({rows + 1, 1}), line(longs_, kConsumers, rows),
-                     results_.buffers(rows, -1).ids.reshape({rows, 1}));
+  ops::scatter_rows_(line(longs_, kTokens, settings_.rows + 1).reshape({settings_.rows + 1, 1}), consumers_on_device_,
+                     sampled.reshape({count, 1}));
 }
 
 void DecodeGraphs::step(const Key& key) {
   const int64_t bucket = key.bucket;
   const int64_t pages = (key.context + cache_.page_size() - 1) / cache_.page_size();
   if (settings_.idle != nullptr) settings_.idle->begin();
-  read_inputs();
   nn::RowBatch rows;
   for (const Tensor& tables : tables_) {
     rows.groups.push_back({tables.slice(0, 0, bucket).slice(1, 0, pages),
@@ -244,11 +193,9 @@ void DecodeGraphs::step(const Key& key) {
   rows.positions = line(longs_, kPositions, bucket);
   if (cache_.has_states()) rows.slots = line(ints_, kStateSlots, bucket);
   rows.activations = bucket == 1 ? settings_.single_activations : settings_.activations;
-  const Tensor ids = tokens_.slice(0, 0, bucket);
+  const Tensor ids = line(longs_, kTokens, bucket);
   const Tensor logits = model_.row_logits(ids, rows, cache_);
   ops::RowSampling options = sampling_.options(bucket, key.masked);
-  options.seed = line(longs_, kSeeds, bucket);
-  options.drawn = line(longs_, kDrawn, bucket);
   if (key.penalised) {
     ops::count_tokens(counts_, line(ints_, kCountRows, bucket), ids);
     options.counts = gather_counts(counts_, line(ints_, kCountSources, bucket));
@@ -274,12 +221,10 @@ Replay& DecodeGraphs::graph_for(const Key& key) {
   return *graph.replay;
 }
 
-StepInFlight DecodeGraphs::run(const StepPlan& plan, const PreviousQueries& previous) {
+StepInFlight DecodeGraphs::run(const StepPlan& plan, const PreviousQueries& previous, const Tensor& sampled) {
   place_rows(plan);
-  // At most one step is in flight (see ModelRunner::run), so the graph that read this memory last is finished.
-  HostStepInputs host(host_inputs_.next(), settings_.rows);
-  fill_inputs(plan, previous, host);
-  fill_tables(plan, host);
+  upload(plan, previous, sampled);
+  upload_tables(plan);
   prepare_counts(plan);
   StepInFlight flight;
   flight.rows = plan.rows.size();
@@ -298,14 +243,8 @@ StepInFlight DecodeGraphs::run(const StepPlan& plan, const PreviousQueries& prev
   }
   key.top = flight.top;
   key.context = decode_context(key.bucket, longest, settings_.context);
-  sampling_.upload(queries, host.line(kSeeds), host.line(kDrawn));
-  try {
-    graph_for(key).run();
-  } catch (...) {
-    host_inputs_.reset();
-    throw;
-  }
-  host_inputs_.mark();
+  sampling_.upload(queries);
+  graph_for(key).run();
   flight.tokens = results_.buffers(static_cast<int64_t>(plan.rows.size()), flight.top);
   return flight;
 }

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "lamina/infer/runner/step_inputs.h"
-#include "lamina/tensor/host_inputs.h"
 #include "lamina/tensor/idle_time.h"
 #include "lamina/tensor/replay.h"
 
@@ -17,8 +16,6 @@ namespace lamina::infer {
 ///
 /// Capture takes as long as many steps, because libraries time their kernels. So if the batch shrinks only briefly, an
 /// already captured graph with more places, or with wider page tables, is used.
-///
-/// The inputs of a step are read by the graph itself: any other copy would leave the device idle between two graphs.
 class DecodeGraphs {
  public:
   struct Settings {
@@ -35,9 +32,8 @@ class DecodeGraphs {
   /// Whether graphs support the plan: every row has one token and one sample, no logit bias, no soft-cap, and no scored
   /// tokens.
   static bool supports(const StepPlan& plan);
-  /// Queues the step. For `previous` see make_inputs(); the tokens that the previous step sampled must be in the fixed
-  /// buffers of StepResults.
-  StepInFlight run(const StepPlan& plan, const PreviousQueries& previous);
+  /// Queues the step. For `previous` and `sampled` see make_inputs().
+  StepInFlight run(const StepPlan& plan, const PreviousQueries& previous, const Tensor& sampled);
 
  private:
   struct Key {
@@ -55,12 +51,8 @@ class DecodeGraphs {
     }
   };
   void place_rows(const StepPlan& plan);
-  /// The inputs of a step in host memory, in the order of inputs_.
-  struct HostStepInputs;
-  void fill_inputs(const StepPlan& plan, const PreviousQueries& previous, HostStepInputs& host) const;
-  /// Fills in the changed page table entries. If there are more than rows, uploads them at once.
-  void fill_tables(const StepPlan& plan, HostStepInputs& host);
-  void read_inputs();
+  void upload(const StepPlan& plan, const PreviousQueries& previous, const Tensor& sampled);
+  void upload_tables(const StepPlan& plan);
   /// Updates the occurrence counts of rows with penalties to everything before the row's token.
   void prepare_counts(const StepPlan& plan);
   void step(const Key& key);
@@ -73,21 +65,17 @@ class DecodeGraphs {
   SamplingInputs& sampling_;
   StepResults& results_;
   Settings settings_;
-  int64_t width_;           ///< columns of a page table
-  HostInputs host_inputs_;  ///< source of inputs_
-  Tensor inputs_;           ///< i64: memory of the tensors up to table_pages_
-  Tensor tokens_;           ///< [rows + 1] i64; the last element receives unused ones
-  /// [4 + groups, rows] i64: positions, seeds, drawn, consumers (the place that receives the previous step's query, or
-  /// `rows`); per group, entries of the page tables to change.
-  Tensor longs_;
+  int64_t width_;  ///< columns of a page table
+  Tensor inputs_;  ///< i64: memory of longs_ and ints_ together
+  Tensor longs_;   ///< [2, rows + 1] i64: tokens (the last element receives unused ones), positions
   /// [4, rows] i32: lengths, state slots, counts_ row to increment (or −1), counts_ row to read (or 0).
   Tensor ints_;
-  Tensor table_pages_;                 ///< [groups, rows] i32: new values of the page table entries
-  Tensor starts_;                      ///< [rows + 1] i32: 0, 1, 2, …
-  std::vector<Tensor> table_entries_;  ///< per group: [rows · width + 1, 1] i32; the last element is not used
-  std::vector<Tensor> tables_;         ///< per group: the first elements as [rows, width]
-  Tensor counts_;                ///< [rows, vocab] i32, indexed by StepRow::slot; allocated when a row has penalties
-  std::vector<int64_t> places_;  ///< row_id at each place; −1: no row
+  Tensor starts_;                   ///< [rows + 1] i32: 0, 1, 2, …
+  std::vector<Tensor> tables_;      ///< per group: [rows, width] i32
+  Tensor counts_;                   ///< [rows, vocab] i32, indexed by StepRow::slot; allocated when a row has penalties
+  std::vector<int64_t> consumers_;  ///< places that receive the last step's sampled tokens, as uploaded
+  Tensor consumers_on_device_;
+  std::vector<int64_t> places_;                                  ///< row_id at each place; −1: no row
   std::vector<int64_t> place_of_row_;                            ///< indexed by row of the plan
   std::vector<std::vector<std::vector<int32_t>>> known_tables_;  ///< uploaded page tables, per group and place
   std::vector<std::pair<int64_t, int64_t>> counted_;             ///< per slot: row_id, and number of tokens in counts_

@@ -133,9 +133,8 @@ void ModelRunner::run(const StepPlan& plan) {
                " steps are in flight; wait for the oldest first");
   LAMINA_CHECK(!plan.rows.empty() && static_cast<int64_t>(plan.rows.size()) <= impl_->shape.rows, "runner: a step of ",
                plan.rows.size(), " rows; expected 1 to ", impl_->shape.rows);
-  const bool readable = !impl_->sampled.defined() || impl_->results.holds(impl_->sampled);
-  const bool replays = impl_->graphs && impl_->uses_graphs && readable && DecodeGraphs::supports(plan);
-  StepInFlight flight = replays ? impl_->graphs->run(plan, impl_->previous) : impl_->run_eagerly(plan);
+  const bool replays = impl_->graphs && impl_->uses_graphs && DecodeGraphs::supports(plan);
+  StepInFlight flight = replays ? impl_->graphs->run(plan, impl_->previous, impl_->sampled) : impl_->run_eagerly(plan);
   impl_->previous = first_samples(flight);
   impl_->sampled = flight.tokens.ids;
   impl_->results.mark(std::move(flight));

@@ -37,7 +37,7 @@ SamplingInputs::SamplingInputs(int64_t capacity, int64_t vocab, int64_t limit, c
       host_longs_(static_cast<size_t>(2 * capacity)),
       host_top_k_(static_cast<size_t>(capacity)) {}
 
-void SamplingInputs::set(size_t index, const SampleQuery& query, int64_t& seed, int64_t& drawn) {
+void SamplingInputs::set(size_t index, const SampleQuery& query) {
   const SamplerOptions plain{.temperature = 0};
   const SamplerOptions& options = query.sample < 0 ? plain : query.row->sampling->options;
   at(temperature, index) = static_cast<float>(options.temperature);
@@ -49,8 +49,8 @@ void SamplingInputs::set(size_t index, const SampleQuery& query, int64_t& seed, 
   at(frequency, index) = static_cast<float>(options.frequency_penalty);
   host_top_k_[index] = static_cast<int32_t>(std::min<int64_t>(options.top_k, vocab_));
   const SamplingState* sampling = query.sample < 0 ? nullptr : query.row->sampling;
-  seed = sampling ? static_cast<int64_t>(seed_of_stream(sampling->options.seed, sampling->stream)) : 0;
-  drawn = query.sample < 0 ? 0 : query.row->drawn + query.sample;
+  host_longs_[index] = sampling ? static_cast<int64_t>(seed_of_stream(sampling->options.seed, sampling->stream)) : 0;
+  host_longs_[static_cast<size_t>(capacity_) + index] = query.sample < 0 ? 0 : query.row->drawn + query.sample;
 }
 
 void SamplingInputs::set_mask(size_t index, const SampleQuery& query) {
@@ -73,18 +73,13 @@ void SamplingInputs::set_mask(size_t index, const SampleQuery& query) {
 }
 
 void SamplingInputs::upload(std::span<const SampleQuery> queries) {
-  const std::span<int64_t> longs = host_longs_;
-  upload(queries, longs.first(static_cast<size_t>(capacity_)), longs.last(static_cast<size_t>(capacity_)));
-  longs_.copy_(Tensor::from(host_longs_, longs_.shape(), Device::cpu(1)));
-}
-
-void SamplingInputs::upload(std::span<const SampleQuery> queries, std::span<int64_t> seeds, std::span<int64_t> drawn) {
   const Device host = Device::cpu(1);
   bool masked = false;
   for (size_t i = 0; i < queries.size(); ++i) {
-    set(i, queries[i], seeds[i], drawn[i]);
+    set(i, queries[i]);
     masked = masked || queries[i].sample < 0 || has_mask(*queries[i].row, queries[i].sample, limit_);
   }
+  longs_.copy_(Tensor::from(host_longs_, longs_.shape(), host));
   // Upload only changed options: they rarely change between steps, and each copy costs the GPU microseconds.
   if (host_floats_ != uploaded_floats_) floats_.copy_(Tensor::from(host_floats_, floats_.shape(), host));
   if (host_top_k_ != uploaded_top_k_) top_k_.copy_(Tensor::from(host_top_k_, top_k_.shape(), host));

@@ -27,14 +27,12 @@ class SamplingInputs {
   /// Uploads the options of these queries, at most `capacity`. The options of other places stay valid but have no
   /// meaning.
   void upload(std::span<const SampleQuery> queries);
-  /// upload() without the numbers that change in every step: writes seeds and positions to `seeds` and `drawn`.
-  void upload(std::span<const SampleQuery> queries, std::span<int64_t> seeds, std::span<int64_t> drawn);
   /// Options of the first `count` queries, without counts and bias; with their masks if `masked`.
   ops::RowSampling options(int64_t count, bool masked) const;
 
  private:
   enum Field : int64_t { temperature, top_p, min_p, typical_p, repetition, presence, frequency, kFields };
-  void set(size_t index, const SampleQuery& query, int64_t& seed, int64_t& drawn);
+  void set(size_t index, const SampleQuery& query);
   void set_mask(size_t index, const SampleQuery& query);
   float& at(Field field, size_t index) {
     return host_floats_[static_cast<size_t>(field) * static_cast<size_t>(capacity_) + index];

@@ -42,8 +42,6 @@ class StepResults {
   bool fits(int64_t queries, int64_t top) const { return queries <= capacity_ && top <= kMaxTop; }
   /// The fixed buffers if fits(), otherwise new ones.
   SampledTokens buffers(int64_t queries, int64_t top) const;
-  /// Whether these ids are in the fixed buffers.
-  bool holds(const Tensor& ids) const { return ids.raw() == buffer_.raw(); }
   /// Call within the step's work, after sampling into the fixed buffers: copies them to the host.
   void write(int64_t top);
   /// Call after the step's work was queued.

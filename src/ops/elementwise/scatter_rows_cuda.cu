@@ -1,5 +1,5 @@
-// A block copies a part of a row, or several short rows, in units of 16 bytes, or of fewer if the rows are not a
-// multiple of 16 bytes. grid.y counts the rows or groups of rows.
+// A block copies a part of a row (grid.y is the row) in units of 16 bytes, or of fewer if rows are not a multiple of
+// 16.
 #include <algorithm>
 
 #include "lamina/ops/elementwise/scatter_rows_kernel.h"
@@ -13,19 +13,17 @@ using namespace lamina::cuda;  // NOLINT: kernel helpers
 constexpr int kScatterThreads = 256;
 
 template <class Unit>
-__global__ void __launch_bounds__(kScatterThreads)
-    scatter_kernel(Unit* table, const int64_t* indices, const Unit* rows, int64_t slots, int64_t units, int64_t count,
-                   int threads, FaultSlot* faults) {
+__global__ void __launch_bounds__(kScatterThreads) scatter_kernel(Unit* table, const int64_t* indices, const Unit* rows,
+                                                                  int64_t slots, int64_t units, FaultSlot* faults) {
   grid_dependency_wait();
-  const int thread = static_cast<int>(threadIdx.x) % threads;
-  const int64_t row = int64_t{blockIdx.y} * (kScatterThreads / threads) + threadIdx.x / threads;
-  if (row >= count) return;
+  const int64_t row = blockIdx.y;
   const int64_t slot = indices[row];
   if (slot < 0 || slot >= slots) {
-    if (thread == 0 && blockIdx.x == 0) report(faults, Fault::cache_place, slot);
+    if (threadIdx.x == 0 && blockIdx.x == 0) report(faults, Fault::cache_place, slot);
     return;
   }
-  for (int64_t u = int64_t{blockIdx.x} * threads + thread; u < units; u += int64_t{gridDim.x} * threads) {
+  for (int64_t u = int64_t{blockIdx.x} * kScatterThreads + threadIdx.x; u < units;
+       u += int64_t{gridDim.x} * kScatterThreads) {
     table[slot * units + u] = rows[row * units + u];
   }
 }
@@ -35,18 +33,14 @@ void scatter(const ScatterRows& args, int64_t row_bytes) {
   constexpr int64_t kMostColumns = 64;
   constexpr int64_t kMostRows = 65535;  // gridDim.y is at most 65535
   const int64_t units = row_bytes / static_cast<int64_t>(sizeof(Unit));
-  int threads = 1;  // per row
-  while (threads < units && threads < kScatterThreads) threads *= 2;
-  const int64_t columns = std::min<int64_t>(blocks_for(units, threads), kMostColumns);
+  const int64_t columns = std::min<int64_t>(blocks_for(units, kScatterThreads), kMostColumns);
   const int64_t count = args.indices.dim(0);
   for (int64_t first = 0; first < count; first += kMostRows) {
-    const int64_t rows = std::min(count - first, kMostRows);
-    const dim3 blocks(static_cast<unsigned>(columns),
-                      static_cast<unsigned>(blocks_for(rows, kScatterThreads / threads)));
+    const dim3 blocks(static_cast<unsigned>(columns), static_cast<unsigned>(std::min(count - first, kMostRows)));
     launch_dependent(scatter_kernel<Unit>, blocks, dim3(kScatterThreads), 0, args.table.device(),
                      static_cast<Unit*>(args.table.raw()),
                      static_cast<const int64_t*>(args.indices.data<int64_t>() + first),
-                     static_cast<const Unit*>(args.rows.raw()) + first * units, args.table.dim(0), units, rows, threads,
+                     static_cast<const Unit*>(args.rows.raw()) + first * units, args.table.dim(0), units,
                      fault_slot(args.table.device()));
     check_launch("scatter_rows_");
   }

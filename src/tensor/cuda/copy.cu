@@ -31,14 +31,6 @@ __global__ void write_numbers(const int64_t* source, int64_t* targets, int64_t c
   if (threadIdx.x == 0) ++*turn;
 }
 
-__global__ void read_numbers(const int64_t* sources, int64_t* target, int64_t count, int64_t* turn) {
-  grid_dependency_wait();
-  const int64_t* source = sources + *turn % 2 * count;
-  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) target[i] = __ldcv(source + i);  // past the GPU's caches
-  __syncthreads();
-  if (threadIdx.x == 0) ++*turn;
-}
-
 Plan plan_of(const Tensor& source, const Tensor& target) {
   const cpu::MergedDims dims = cpu::merge_dimensions(source, target);
   Plan plan;
@@ -342,13 +334,6 @@ void write_to_host(const Tensor& source, int64_t* targets, const Tensor& turn) {
   launch_dependent(write_numbers, dim3(1), dim3(kThreads), 0, source.device(),
                    static_cast<const int64_t*>(source.data<int64_t>()), targets, source.numel(), turn.data<int64_t>());
   check_launch("readback");
-}
-
-void read_from_host(const int64_t* sources, const Tensor& target, const Tensor& turn) {
-  constexpr int kReaders = 1024;  // every value crosses the bus once, with as many requests in flight as one block has
-  launch_dependent(read_numbers, dim3(1), dim3(kReaders), 0, target.device(), sources, target.data<int64_t>(),
-                   target.numel(), turn.data<int64_t>());
-  check_launch("host inputs");
 }
 
 void copy_to_host(const Tensor& source, void* target) {

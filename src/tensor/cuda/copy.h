@@ -14,8 +14,6 @@ void copy_from_host(const void* source, const Tensor& target);
 /// Writes a few values to pinned host memory by a kernel; the next kernel would have to wait for a memcpy. Alternates
 /// between two targets: the first if the device counter `turn` is even, else the second. Increments `turn`.
 void write_to_host(const Tensor& source, int64_t* targets, const Tensor& turn);
-/// Reads a few values from pinned host memory by a kernel, from two sources in turns as write_to_host().
-void read_from_host(const int64_t* sources, const Tensor& target, const Tensor& turn);
 /// Waits for the queued work, then copies to host memory.
 void copy_to_host(const Tensor& source, void* target);
 

@@ -2,7 +2,6 @@
 #include "lamina/base/error.h"
 #include "lamina/tensor/cuda/copy.h"
 #include "lamina/tensor/cuda/device.h"
-#include "lamina/tensor/host_inputs.h"
 #include "lamina/tensor/idle_time.h"
 #include "lamina/tensor/readback.h"
 #include "lamina/tensor/replay.h"
@@ -46,15 +45,6 @@ void Readback::write(const Tensor& /*source*/) { cuda::none(); }
 void Readback::mark() { cuda::none(); }
 std::vector<int64_t> Readback::wait() { cuda::none(); }
 size_t Readback::pending() const { return 0; }
-
-struct HostInputs::State {};
-
-HostInputs::HostInputs(const Device& /*device*/, int64_t /*count*/) { cuda::none(); }
-HostInputs::~HostInputs() = default;
-std::span<int64_t> HostInputs::next() const { cuda::none(); }
-void HostInputs::read(const Tensor& /*target*/) { cuda::none(); }
-void HostInputs::mark() { cuda::none(); }
-void HostInputs::reset() { cuda::none(); }
 
 IdleTime::IdleTime(const Device& /*device*/) { cuda::none(); }
 void IdleTime::begin() { cuda::none(); }
