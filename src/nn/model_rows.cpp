@@ -7,12 +7,11 @@
 namespace lamina::nn {
 namespace {
 
-/// Length of the longest sequence after this step. If the host does not know it: the most that the page tables can
-/// hold.
+/// Length of the longest sequence after this step. If the host does not know it: the most that it can be.
 int64_t longest_row(const RowBatch& rows, const SequenceCache& cache, const arch::ArchSpec& spec) {
   if (rows.host_counts.empty()) {
-    int64_t most = spec.context;
-    if (!rows.groups.empty()) most = rows.groups.front().tables.dim(1) * cache.page_size();
+    int64_t most = rows.context > 0 ? rows.context : spec.context;
+    if (rows.context == 0 && !rows.groups.empty()) most = rows.groups.front().tables.dim(1) * cache.page_size();
     const auto* learned = std::get_if<arch::LearnedPosition>(&spec.position);
     return learned == nullptr ? most : std::min(most, *learned->length);
   }

@@ -21,6 +21,9 @@ struct RowBatch {
   /// CUDA graph: then every row has exactly one token, and only device memory holds its position.
   std::vector<int32_t> host_counts;
   std::vector<int32_t> host_offsets;
+  /// Without host counts: the most tokens that a row can have in any such step. Tables of positions then never grow, so
+  /// a captured graph can keep reading them. 0: what this step's page tables hold.
+  int64_t context = 0;
   /// Data type of the residual stream and everything computed from it. Empty: the type of the embedding table.
   std::optional<DType> activations;
 

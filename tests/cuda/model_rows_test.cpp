@@ -83,6 +83,44 @@ TEST_F(CudaRows, TheRunnersGraphsChooseWhatTheCpuChooses) {
   }
 }
 
+/// Tokens of requests that run one after the other, each longer than the shortest page tables of graphs for one row.
+std::vector<std::vector<infer::TokenId>> tokens_in_turn(nn::Model& model, int requests) {
+  infer::ModelRunnerOptions options{.rows = 8, .page_size = 16};
+  options.cache_bytes = int64_t{1} << 28;
+  options.activations = DType::f32;
+  options.cache_dtype = DType::f32;
+  infer::Engine engine(std::make_unique<infer::ModelRunner>(model, options), {});
+  std::vector<std::vector<infer::TokenId>> tokens(static_cast<size_t>(requests));
+  for (std::vector<infer::TokenId>& answer : tokens) {
+    infer::Request request;
+    const std::vector<int64_t> ids = random_ids(8, model.spec().vocab_size, tokens.size());
+    request.prompt.assign(ids.begin(), ids.end());
+    request.max_tokens = 300;
+    request.sampler.temperature = 0;
+    engine.submit(request, [&answer](const infer::Update& update) {
+      for (const infer::ScoredToken& token : update.tokens) answer.push_back(token.id);
+      EXPECT_EQ(update.error, "");
+      return true;
+    });
+    engine.run_until_idle();
+  }
+  return tokens;
+}
+
+/// The graph of short rows is captured first, and replayed after longer ones.
+TEST_F(CudaRows, ShortRowsAfterLongOnesChooseWhatTheCpuChooses) {
+  const Device gpu = Device::cuda();
+  for (const arch::Position& position : {arch::Position(arch::Rope{}), arch::Position(arch::SinusoidalPosition{})}) {
+    arch::ArchSpec spec = arch::load_preset("llama-tiny");
+    spec.context = 512;
+    spec.position = position;
+    nn::Model model(arch::resolve(spec, "llama-tiny"), Device::cpu(2));
+    scramble(model);
+    const auto there = copied(model, gpu);
+    EXPECT_EQ(tokens_in_turn(*there, 3), tokens_in_turn(model, 3));
+  }
+}
+
 TEST_F(CudaRows, TheRunnersPenaltiesAndFiltersEqualTheCpus) {
   const Device gpu = Device::cuda();
   nn::Model model(arch::resolve(arch::load_preset("llama-tiny"), "llama-tiny"), Device::cpu(2));

@@ -190,6 +190,7 @@ void DecodeGraphs::step(const Key& key) {
                            {},
                            {}});
   }
+  rows.context = settings_.context;  // not key.context: all graphs read the same tables of positions
   rows.positions = line(longs_, kPositions, bucket);
   if (cache_.has_states()) rows.slots = line(ints_, kStateSlots, bucket);
   rows.activations = bucket == 1 ? settings_.single_activations : settings_.activations;
