@@ -126,7 +126,8 @@ const checkProbabilities = async (page) => {
   const before = await textsBefore(page, place);
   await page.keyboard.press("Enter");
   const other = page.locator(".alternatives button:not(.chosen)").first();
-  await other.click();
+  await other.focus();
+  await page.keyboard.press("Enter");
   await page.waitForFunction(() => [...document.querySelectorAll(".message.assistant")].at(-1).textContent.includes("3 / 3"));
   await idle(page);
   const request = proxy.seen.findLast((one) => one.path === "/v1/completions").body;

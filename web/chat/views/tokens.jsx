@@ -27,11 +27,7 @@ export const Alternatives = ({token, anchor, onPick, onClose}) => {
   }, [anchor, token]);
   const keys = (event) => {
     const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
-    if (event.key === "Escape") {
-      event.stopPropagation();
-      onClose();
-      anchor.focus();
-    } else if (step) {
+    if (step) {
       event.preventDefault();
       const buttons = [...box.current.querySelectorAll("button")];
       const next = buttons.indexOf(document.activeElement) + step;
@@ -79,7 +75,13 @@ export const TokenText = ({text, tokens, onPick, mark = -1, picked = -1, live = 
   };
   const keys = (event) => {
     const step = {ArrowRight: 1, ArrowLeft: -1, Home: -1e9, End: 1e9}[event.key];
-    if (step) {
+    if (event.key === "Escape" && open >= 0) {  // also before the alternatives have taken the focus
+      event.stopPropagation();
+      setOpen(-1);
+      elementOf(open)?.focus();
+    } else if (event.target.closest(".alternatives")) {
+      return;
+    } else if (step) {
       event.preventDefault();
       move(step);
     } else if ((event.key === "Enter" || event.key === " ") && onPick) {
