@@ -7,6 +7,7 @@
 
 #include "lamina/arch/presets.h"
 #include "lamina/lab/report/report.h"
+#include "lamina/lab/run/format.h"
 #include "lamina/lab/run/search.h"
 
 namespace lamina::lab {
@@ -45,6 +46,13 @@ Results results_of(const std::vector<std::vector<double>>& losses, Mode mode = M
 
 const MetricSummary& loss_of(const Results& results, size_t variant) {
   return results.variants[variant].summary.at("best_loss");
+}
+
+TEST(PercentTest, HasTwoDigitsAndNoExponent) {
+  EXPECT_EQ(percent_of(0.0017), "0.17 %");
+  EXPECT_EQ(percent_of(0.023), "2.3 %");
+  EXPECT_EQ(percent_of(0.51), "51 %");
+  EXPECT_EQ(percent_of(1.1882), "119 %");
 }
 
 TEST(ResultsTest, MarksFollowFromPairsNotFromMeans) {

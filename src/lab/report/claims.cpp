@@ -91,7 +91,7 @@ void add_overfitting_notes(const Study& study, std::vector<std::string>& notes) 
     notes.push_back(
         study.words()("note.overfits", {{"variant", variant.label},
                                         {"rise", written(rise, Style::loss)},
-                                        {"share", printed("%.2g %%", 100 * rise / *best.mean)},
+                                        {"share", percent_of(rise / *best.mean)},
                                         {"step", written(std::round(*step), Style::count)},
                                         {"steps", study.steps ? written(*study.steps, Style::count) : "?"}}));
   }
@@ -120,8 +120,7 @@ std::vector<ClaimRow> claims_of(const Study& study) {
 std::vector<std::string> notes_of(const Study& study) {
   std::vector<std::string> notes;
   if (study.judged_again) {
-    notes.push_back(
-        study.words()("note.judged_again", {{"margin", printed("%.2g %%", 100 * study.margin.value_or(0))}}));
+    notes.push_back(study.words()("note.judged_again", {{"margin", percent_of(study.margin.value_or(0))}}));
   }
   add_overfitting_notes(study, notes);
   add_divergence_notes(study, notes);

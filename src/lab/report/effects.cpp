@@ -16,7 +16,7 @@ Style quality_style(const Study& study) { return study.lower_is_better() ? Style
 /// The size of an effect relative to the reference's mean, for example "2.1 %". Empty if that mean is 0.
 std::string share_of(const Effect& effect) {
   if (!effect.mean || *effect.mean == 0) return "";
-  return printed("%.2g %%", 100 * std::abs(effect.difference / *effect.mean));
+  return percent_of(std::abs(effect.difference / *effect.mean));
 }
 
 const Effect* with_mark(const std::vector<Effect>& effects, const std::string& mark, bool lower_is_better) {
@@ -53,7 +53,7 @@ std::string sentence(const Study& study, const Effect& effect) {
                      {"direction", words(direction)},
                      {"share", share},
                      {"seeds", str(effect.seeds)},
-                     {"margin", study.margin ? printed("%.2g %%", 100 * *study.margin) : ""},
+                     {"margin", study.margin ? percent_of(*study.margin) : ""},
                      {"interval", interval.empty() ? words("answer.no_interval")
                                                    : words("answer.interval", {{"range", interval}})}});
 }

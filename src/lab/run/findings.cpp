@@ -36,11 +36,11 @@ const VariantResult* find_variant(const Results& results, const std::string& nam
 std::string grounds(const Results& results, const MetricSummary& summary, size_t pairs, bool corrected) {
   const bool equivalent = summary.mark == "no difference" && summary.p_equivalence && *summary.difference != 0;
   std::string text;
-  if (equivalent) text = str("smaller than ", printed("%.2g %%", 100 * results.study.margin), ", ");
+  if (equivalent) text = str("smaller than ", percent_of(results.study.margin), ", ");
   text += p_text(equivalent ? *summary.p_equivalence : *summary.p);
   text += (corrected ? " after Holm's correction, " : ", ") + seeds_text(pairs);
   if (summary.mark == "cannot tell") {
-    text += str("; a difference of ", printed("%.2g %%", 100 * results.study.margin), " takes ",
+    text += str("; a difference of ", percent_of(results.study.margin), " takes ",
                 summary.seeds_needed ? str("about ", *summary.seeds_needed) : std::string("over 10,000"), " seeds");
   }
   return text;
@@ -57,7 +57,7 @@ std::string sentence(const Results& results, const VariantResult& variant, const
   if (!summary.difference) return text + "cannot be compared with that of " + reference + ".";
   const double difference = *summary.difference;
   const double mean = other.summary.at(metric.name).mean.value_or(0);
-  const std::string share = mean == 0 ? "" : str(" (", printed("%.2g %%", 100 * std::abs(difference / mean)), ")");
+  const std::string share = mean == 0 ? "" : str(" (", percent_of(std::abs(difference / mean)), ")");
   text += difference == 0 ? "equal to that of " + reference
                           : loss_text(std::abs(difference)) + share + (difference < 0 ? " lower" : " higher") +
                                 " than that of " + reference;
@@ -120,9 +120,9 @@ void add_overfitting(const Results& results, std::vector<Finding>& findings) {
     if (rise <= results.study.margin * *best->second.mean) continue;
     findings.push_back({"note",
                         str(variant.variant.label, ": the final loss is ", loss_text(rise), " (",
-                            printed("%.2g %%", 100 * rise / *best->second.mean),
-                            ") above the best, which was reached at step ", std::llround(*step->second.mean), " of ",
-                            results.study.recipe.steps, ": it overfits; early stopping keeps the best."),
+                            percent_of(rise / *best->second.mean), ") above the best, which was reached at step ",
+                            std::llround(*step->second.mean), " of ", results.study.recipe.steps,
+                            ": it overfits; early stopping keeps the best."),
                         "", ""});
   }
 }
