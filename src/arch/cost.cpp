@@ -159,7 +159,7 @@ namespace {
 /// decoder token comes with neighbours · length / chunk neighbour tokens.
 void add_retrieval_flops(const ArchSpec& spec, int64_t length, Flops& flops) {
   const Retrieval& retrieval = *spec.retrieval;
-  const int64_t seen = retrieval.neighbours * retrieval.length;  // by each decoder token
+  const int64_t seen = retrieval.neighbours * retrieval.length;  // retrieved tokens that each decoder token attends to
   const double ratio = static_cast<double>(seen) / static_cast<double>(retrieval.chunk);
   for (const WrittenBlock& written : written_blocks(spec)) {
     const Block& block = *written.block;

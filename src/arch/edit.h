@@ -26,8 +26,8 @@ ArchSpec with_overrides(const ArchSpec& spec, const std::vector<std::string>& as
 /// One value in which two architectures differ.
 struct Difference {
   std::string path;  ///< path as for --set
-  std::string a;     ///< value as JSON; empty if missing
-  std::string b;     ///< as `a`, in the second architecture
+  std::string a;     ///< value in the first architecture, as JSON; empty if missing
+  std::string b;     ///< value in the second architecture, as JSON; empty if missing
 };
 /// All values that differ, sorted by path. Resolve both specs first to compare effective values instead of files.
 std::vector<Difference> diff(const ArchSpec& a, const ArchSpec& b);

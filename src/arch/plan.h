@@ -20,7 +20,7 @@ struct PlanOptions {
 struct Plan {
   std::string name;                      ///< name of the preset or file
   ArchSpec spec;                         ///< resolved
-  PlanOptions options;                   ///< as given, with the length filled in
+  PlanOptions options;                   ///< the given options, with the length filled in
   int64_t layers = 0;                    ///< number of layers
   ParameterCount parameters;             ///< exact, by component
   Flops flops;                           ///< per token

@@ -200,7 +200,7 @@ struct Retrieval {
     field("neighbours", self.neighbours, "neighbours of a chunk (k)", Limits{1, 1024});
     field("length", self.length, "tokens of a neighbour and its continuation (r)");
     field("padding_token", self.padding_token, "id that fills neighbours shorter than length", kCount);
-    field("at", self.at, "adds cross to these layers of the decoder; default: layers that have cross already");
+    field("at", self.at, "decoder layers that get this cross-attention; default: those whose block has cross");
     field("d_model", self.d_model, "width of the neighbour encoder; default the model's");
     field("shared_embedding", self.shared_embedding,
           "the neighbour encoder uses the model's token table, else one of its own; default true if widths are equal");

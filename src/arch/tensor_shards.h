@@ -44,10 +44,10 @@ struct Shard {
   /// Ranks that hold the same part and compute the same tokens, ascending. Expert-parallel ranks, like data-parallel
   /// ones, compute different tokens and are not included.
   std::vector<int> holders;
-  /// Whether each holder computes only a part of the gradient, so that the gradient is the sum over `holders`. True in
-  /// a mixer or feed-forward, where a rank computes with its own heads or columns; with sequence parallelism, where it
-  /// computes its own tokens; and for a table that several pipeline stages share, where each stage computes its own
-  /// layers.
+  /// Whether each holder computes only a part of the gradient, so that the gradient is the sum over `holders`. There
+  /// are three such cases. In a mixer or feed-forward, a rank computes with its own heads or columns. With sequence
+  /// parallelism it computes its own tokens. For a table that pipeline stages share, each stage computes the part of
+  /// its own layers.
   bool sums_gradient = false;
   /// Whether expert-parallel ranks hold different parts of the weight, with gradients from the tokens of all ranks.
   /// Otherwise they all hold the same part.

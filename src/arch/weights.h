@@ -47,7 +47,7 @@ inline Division divided_columns(int64_t units, int64_t groups = 1) {
 /// One parameter tensor of a resolved architecture.
 struct Weight {
   std::string name;            ///< inside a block "mixer.q.weight", outside "embedding.weight"
-  std::string component;       ///< its row in the parameter table, for example "q"
+  std::string component;       ///< the row that counts it in the parameter table, for example "q"
   std::vector<int64_t> shape;  ///< [out, in] for a linear layer, [experts, out, in] for routed experts
   int64_t numel = 0;
   int64_t active = 0;    ///< parameters that one token uses

@@ -215,7 +215,7 @@ void measure_engine(EngineArguments arguments, nn::Model& model, const std::shar
   infer::run_load_test(engine, warm_up, steady_now, sleep);
   engine.clear_prefix_cache();
   EngineRun run{describe(device), processes_of(model)};
-  if (arguments.runner.measures_idle) runner.idle_share();  // without the warm-up
+  if (arguments.runner.measures_idle) runner.idle_share();  // resets the measurement, to leave out the warm-up
   const infer::LoadTestReport report = infer::run_load_test(engine, arguments.load, steady_now, sleep);
   if (arguments.runner.measures_idle) run.idle_share = runner.idle_share();
   const EngineFloor floor = floor_of(model, engine, report, bytes_per_step);

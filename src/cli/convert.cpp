@@ -133,7 +133,7 @@ class Companions {
 
   std::string place_;
   std::set<std::string> files_;         ///< files in the source folder to copy unchanged
-  std::vector<io::RecipeFile> recipe_;  ///< of sentence-transformers
+  std::vector<io::RecipeFile> recipe_;  ///< files of the pooling recipe (sentence-transformers)
   std::string file_;
   std::unique_ptr<text::Tokenizer> tokenizer_;  ///< written as tokenizer.json and tokenizer_config.json; may be null
 };
@@ -175,7 +175,8 @@ void run(const ConvertArguments& arguments) {
   catch_stop_signals("\nstopping: temporary files are removed; press Ctrl-C again to stop immediately\n");
   const std::string source = source_of(arguments);
   io::Checkpoint checkpoint = io::read_model(source, Device::cpu(), {dtype, progress_of("reading", arch::short_bytes)});
-  if (io::is_sentence_transformer(source)) io::read_vector_recipe(source, checkpoint.spec.d_model);  // only to check it
+  // throws if it is invalid
+  if (io::is_sentence_transformer(source)) io::read_vector_recipe(source, checkpoint.spec.d_model);
   Companions companions(source, io::model_place(source), arguments.tokenizer);
   companions.complete(checkpoint, !arguments.tokenizer.empty());
   const auto add_files = [&](const std::string& folder) {

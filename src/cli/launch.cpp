@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kAddress = "127.0.0.1";  // at which rank 0 listens
+constexpr const char* kAddress = "127.0.0.1";  // address at which rank 0 listens
 constexpr int kGraceSeconds = 5;  // time for the other processes to save and end on their own, after one has ended
 
 struct LaunchArguments {

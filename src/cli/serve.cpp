@@ -132,7 +132,7 @@ void set_chat_template(serve::ServedModel& served, const infer::LoadedModel& loa
 /// The weights that a served model's engine uses.
 struct HostedWeights {
   std::shared_ptr<infer::LoadedModel> target;
-  infer::LoadedModel draft;  ///< without a model if there is no draft model
+  infer::LoadedModel draft;  ///< its model is null if there is no draft model
 };
 
 /// Options for a model's runner. They are the same on all ranks, except for fields that only sampling uses.

@@ -21,7 +21,7 @@ struct Checkpoint {
 /// outside the layers have no prefix.
 struct WeightSlot {
   std::string name;  ///< name in checkpoints
-  Shape shape;       ///< its extents
+  Shape shape;       ///< shape of the weight
 };
 /// All weights of a resolved architecture, in the order of the forward pass.
 std::vector<WeightSlot> weight_slots(const arch::ArchSpec& resolved);

@@ -62,7 +62,7 @@ class Module {
   std::map<std::string, std::vector<int64_t>> joined_rows() const;
   /// How a packed parameter is divided.
   struct JoinedLayout {
-    std::vector<JoinedTensor::Part> parts;  ///< with their names in state_dict()
+    std::vector<JoinedTensor::Part> parts;  ///< the parts, with their names in state_dict()
     int axis = 0;                           ///< dimension along which the parts follow each other
   };
   std::map<std::string, JoinedLayout> joined_layouts() const;  ///< layouts of all packed parameters, by name

@@ -10,7 +10,7 @@ namespace lamina::nn {
 /// Options of ParallelVocabEmbedding.
 struct ParallelVocabEmbeddingOptions {
   double init_mean = 0.0;  ///< mean of the initial values
-  double init_std = 1.0;   ///< their standard deviation
+  double init_std = 1.0;   ///< standard deviation of the initial values
   /// Rank r initialises its rows with seed init_base_seed + r.
   uint64_t init_base_seed = 42;
   DType dtype = DType::f32;  ///< type of the table

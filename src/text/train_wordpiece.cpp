@@ -55,7 +55,8 @@ class LikelihoodMerges {
       queue_.pop();
       const auto found = pairs_.find(top.pair);
       if (found == pairs_.end() || found->second.count < min_count_) continue;
-      if (top.count != found->second.count || top.score != score(top.pair, top.count)) continue;  // outdated
+      // outdated queue entry: the pair's count or score has changed
+      if (top.count != found->second.count || top.score != score(top.pair, top.count)) continue;
       best = top.pair;
       return true;
     }

@@ -98,7 +98,7 @@ StepResult Learner::step(int64_t step, const BatchAt& batch_at) {
 
 int64_t Learner::rehearse_update() {
   LAMINA_CHECK(device_.kind() == DeviceKind::meta, "rehearsal on ", device_, "; expected a meta device");
-  constexpr int64_t kTwoAddUp = 2;  // two passes show the peak memory of any number
+  constexpr int64_t kRehearsedPasses = 2;  // the second pass adds to gradients; further ones need no more memory
   const PassLengths lengths = pass_lengths(recipe_);
   const auto input = [&](int64_t rows) {
     const auto ids = [&](int64_t length) { return Tensor::empty({rows, length}, DType::i64, device_); };
@@ -114,7 +114,7 @@ int64_t Learner::rehearse_update() {
   if (parallel_) {
     live = parallel_->rehearse(input);
   } else {
-    run_passes(model_, tape_, recipe_, std::min(recipe_.accumulation, kTwoAddUp),
+    run_passes(model_, tape_, recipe_, std::min(recipe_.accumulation, kRehearsedPasses),
                [&](int64_t /*i*/) { return input(recipe_.batch); });
     live = device_.allocator().counters().live;
   }

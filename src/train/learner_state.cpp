@@ -46,7 +46,8 @@ HeldPieces Learner::kept_pieces() const {
   for (const io::WeightSlot& slot : io::weight_slots(recipe_.architecture)) known.insert(slot.name);
   NamedTensors weights;
   for (const NamedTensor& entry : model_.state_dict()) {
-    if (known.erase(entry.name) > 0) weights.push_back({entry.name, entry.tensor.detach()});  // each tied weight once
+    // lists each tied weight once
+    if (known.erase(entry.name) > 0) weights.push_back({entry.name, entry.tensor.detach()});
   }
   if (parallel_) return parallel_->held(weights, "");
   HeldPieces pieces;

@@ -97,7 +97,7 @@ class AdamW final : public Optimizer {
   explicit AdamW(std::vector<ParamGroup> groups, const ops::AdamWOptions& options = {});
   /// Makes the optimizer read per-step values from device memory. ops::AdamWOptions has the layout.
   void set_dynamics(const Tensor& dynamics) { options_.dynamics = dynamics; }
-  const ops::AdamWOptions& options() const { return options_; }  ///< as given
+  const ops::AdamWOptions& options() const { return options_; }  ///< options given to the constructor
 
  private:
   void apply(const std::vector<Update>& updates) override;

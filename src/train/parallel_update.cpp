@@ -33,7 +33,7 @@ struct ParallelUpdate::Pass {
     TapeRecords records;
   };
   std::vector<Chunk> chunks = {};
-  double loss = 0;  ///< this stage's part of the weighted loss
+  double loss = 0;  ///< weighted loss of the micro-batch, as far as this stage computes it
 };
 
 ParallelUpdate::ParallelUpdate(nn::Model& model, Tape& tape, const Recipe& recipe, const RankGroups& groups,

@@ -22,8 +22,8 @@ namespace lamina::train {
 /// update of its own pieces (ZeRO). Ranks that hold parts of the model (tensor parallelism, expert parallelism,
 /// pipeline stages) update their shards.
 ///
-/// The result does not depend on the number of ranks: the loss is the mean over the targets of all ranks, auxiliary
-/// losses are means over tokens, the norm counts every element once, and dropout depends on a row's index in the whole
+/// The result does not depend on the number of ranks. The loss is the mean over the targets of all ranks; auxiliary
+/// losses are means over tokens. The norm counts every element once. Dropout depends on a row's index in the whole
 /// batch. With `order: ordered`, it is even bit-identical, if every rank has the whole model.
 class ParallelUpdate {
  public:

@@ -28,8 +28,8 @@ PassInput pass_input(const data::Batch& batch, int64_t begin, int64_t rows, cons
 
 /// The part of a batch that one rank computes if ranks divide the positions of every row (context parallelism).
 struct SharedBatch {
-  data::Batch batch;                                 ///< this rank's positions of every row; no documents
-  std::shared_ptr<const ops::ContextShare> context;  ///< the whole rows
+  data::Batch batch;                                 ///< this rank's positions of every row, without documents
+  std::shared_ptr<const ops::ContextShare> context;  ///< describes the whole rows, of which this rank has a share
 };
 SharedBatch shared_batch(const data::Batch& batch, const std::shared_ptr<comm::Communicator>& ranks);
 

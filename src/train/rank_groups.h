@@ -25,7 +25,7 @@ struct RankGroups {
   std::shared_ptr<const nn::ExpertParallel> experts;  ///< ranks that divide the experts; null: each rank has all
   std::shared_ptr<comm::Communicator> stages;         ///< stages of this rank's pipeline, in order; null: one stage
   std::shared_ptr<comm::Communicator> context;        ///< ranks that divide sequences; null: rows are not divided
-  int chunks = 1;                                     ///< groups of layers on each stage
+  int chunks = 1;                                     ///< number of chunks of layers per stage
 
   /// Index of this rank among the data-parallel ranks; determines the rows of a batch that it computes.
   int batch_part() const { return data->rank() / (context ? context->size() : 1); }

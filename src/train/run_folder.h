@@ -22,8 +22,8 @@ struct Progress {
   std::optional<double> best_loss;          ///< lowest validation loss
   int64_t best_step = 0;                    ///< step of best_loss
   std::optional<Accuracy> accuracy;         ///< tasks only, measured with validation_loss
-  std::optional<double> longer_loss;        ///< on the task's longer examples
-  std::optional<Accuracy> longer_accuracy;  ///< on the task's longer examples
+  std::optional<double> longer_loss;        ///< loss on the task's longer examples
+  std::optional<Accuracy> longer_accuracy;  ///< accuracy on the task's longer examples
   int64_t evaluated_step = 0;               ///< step of the last complete evaluation
   double seconds = 0;                       ///< training time, evaluations and checkpoints included
 };

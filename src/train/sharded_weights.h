@@ -95,7 +95,7 @@ class ShardedWeights {
   std::vector<arch::Shards> shards_;                        ///< shards of every rank
   /// Groups of ranks that sum gradients. The key has, for every rank, the lowest rank of its group.
   std::map<std::vector<int>, std::shared_ptr<comm::Communicator>> groups_;
-  std::map<const arch::Shard*, std::vector<int>> group_of_;  ///< for this rank's shards whose gradients are summed
+  std::map<const arch::Shard*, std::vector<int>> group_of_;  ///< key in groups_ of every shard whose gradient is summed
 };
 
 }  // namespace lamina::train

@@ -81,7 +81,7 @@ TEST(Presets, parametersAreThePublishedNumbers) {
       {"mt5-base", 582401280},
       {"mt5-large", 1229581312},
       {"bart-base", 139420416 + 50265},   // transformers does not count the bias of the logits, a buffer
-      {"bart-large", 406291456 + 50265},  // the same
+      {"bart-large", 406291456 + 50265},  // the same buffer
       {"chatglm3-6b", 6243584000},
       {"pythia-12b", 11846072320},
       {"mistral-7b", 7241732096},

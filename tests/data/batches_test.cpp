@@ -151,14 +151,14 @@ TEST(Batches, PackedDocumentsNeverCross) {
       EXPECT_EQ(seen.size(), 36U);  // an epoch repeats nothing
     }
   }
-  EXPECT_EQ(seen.size(), 47U);  // and over the epochs nothing is left out
+  EXPECT_EQ(seen.size(), 47U);  // over several epochs every window is drawn
 }
 
 TEST(Batches, AnEvaluationSeesEveryTargetOnce) {
   const TemporaryFolder folder;
   struct Case {
     int tokens;
-    int64_t batches, rows;  // of windows of 4, at most 3 at once
+    int64_t batches, rows;  // expected batches and rows, with windows of 4 tokens and at most 3 rows per batch
   };
   for (const auto& [tokens, batches, rows] :
        {Case{2, 1, 1}, Case{5, 1, 1}, Case{6, 1, 2}, Case{16, 2, 2}, Case{18, 2, 3}, Case{41, 4, 3}, Case{82, 7, 3}}) {

@@ -167,7 +167,7 @@ TEST_F(Prepare, AFolderWithEverything) {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(options.folder)) names.insert(entry.path().filename());
   EXPECT_TRUE(names.contains("train.bin") && names.contains("validation.bin") && names.contains("tokenizer.json"));
-  EXPECT_EQ(names.size(), 5U);  // with data.json and tokenizer_config.json; no copy of the input
+  EXPECT_EQ(names.size(), 5U);  // the others are data.json and tokenizer_config.json; the input is not copied
   const auto file = TokenFile::open(folder_ / "deep/out/train.bin");
   EXPECT_EQ(file.tokenizer_hash(), data::sha256_short(read_text(folder_ / "deep/out/tokenizer.json")));
 
@@ -184,7 +184,7 @@ TEST_F(Prepare, AFolderWithEverything) {
 }
 
 TEST_F(Prepare, CharactersWithAByteFallback) {
-  write_text(folder_ / "a.txt", "to be or not to be\n\xff");  // a stray byte is no obstacle either
+  write_text(folder_ / "a.txt", "to be or not to be\n\xff");  // an invalid UTF-8 byte is accepted, too
   PrepareOptions options;
   options.sources = {folder_ / "a.txt"};
   options.folder = folder_ / "out";

@@ -23,7 +23,7 @@ io::Checkpoint random_checkpoint(const arch::ArchSpec& spec, DType dtype = DType
 
 struct Case {
   const char* preset;
-  const char* family;  ///< that is chosen by structure
+  const char* family;  ///< the family that must be chosen, by structure alone
 };
 
 class HfPreset : public ::testing::TestWithParam<Case> {};

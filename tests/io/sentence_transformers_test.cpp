@@ -27,7 +27,7 @@ void write_headless(const std::string& golden, const std::string& folder, const 
   for (const auto& [name, tensor] : file.tensors()) {
     if (name.starts_with(prefix)) tensors.push_back({name.substr(prefix.size()), tensor});
   }
-  if (prefix != "distilbert." && prefix != "model.") {  // those families have none
+  if (prefix != "distilbert." && prefix != "model.") {  // DistilBERT and models under "model." have no pooler
     const int64_t width = config["hidden_size"];
     tensors.push_back({"pooler.dense.weight", numbered({width, width})});
     tensors.push_back({"pooler.dense.bias", numbered({width})});

@@ -25,7 +25,7 @@ class CompareTest : public ::testing::Test {
  protected:
   void SetUp() override { write_text(folder_ / "play.txt", data::synthetic_play(8000, 3)); }
 
-  /// A study of one-layer models on a short play; `rest` are its keys beside the recipe.
+  /// A study of one-layer models on a short play. `rest` holds further keys of the study file.
   Study study(const std::string& rest, const std::vector<std::string>& changes = {}) const {
     std::vector<std::string> all = {"data.train=" + (folder_ / "play.txt"),
                                     "batch=4",
@@ -223,7 +223,8 @@ TEST_F(CompareTest, TheSameWrittenDifferentlyIsNoDifferenceAndADefectIsFound) {
                               "study");
   const auto mark = [&](size_t variant) { return results.variants[variant].summary.at("best_loss").mark; };
   EXPECT_EQ(mark(1), "no difference");
-  EXPECT_EQ(results.variants[1].runs[2].curve_loss, results.variants[0].runs[2].curve_loss);  // to the bit
+  // the same architecture: bit-identical losses
+  EXPECT_EQ(results.variants[1].runs[2].curve_loss, results.variants[0].runs[2].curve_loss);
   EXPECT_EQ(mark(2), "no difference");
   EXPECT_EQ(mark(3), "worse");
   EXPECT_LT(*results.variants[3].summary.at("best_loss").p, 0.05);

@@ -1,6 +1,6 @@
 // Numbers that pages and advice quote from studies equal the stored results. tests/golden/lab/quoted_numbers.json lists
-// the quotes: the page, its words, and the source of each number as "STUDY VARIANT AGAINST METRIC KIND". "-" means that
-// a number is no result; as AGAINST it means the base.
+// the quotes. A quote has the page, its words, and the source of each number as "STUDY VARIANT AGAINST METRIC KIND".
+// "-" as a source means that the number is not a result; "-" as AGAINST means the base.
 #include <gtest/gtest.h>
 
 #include <cmath>

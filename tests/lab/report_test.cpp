@@ -123,7 +123,8 @@ TEST(Report, FewColumnsAreShownAtFirst) {
     const size_t begin = head.rfind("<th ", at);
     EXPECT_EQ(head.substr(begin, at - begin).find("class=\"more\""), std::string::npos) << title;
   }
-  EXPECT_EQ(count(head, "<th ") - count(head, "class=\"more\""), 7U);  // with the variant's name
+  // seven visible columns, including the variant's name
+  EXPECT_EQ(count(head, "<th ") - count(head, "class=\"more\""), 7U);
   EXPECT_GT(count(head, "class=\"more\""), 5U);
 }
 
@@ -158,7 +159,8 @@ TEST(Report, WhatTheScriptReadsIsWhatTheResultsSay) {
 
 // A results file of an older version has no margin: its verdicts are computed again, by the rules of today.
 TEST(Report, OlderVerdictsAreComputedAgain) {
-  for (const char* name : {"attention-kinds", "families", "glu", "precision", "stability", "stretch", "tasks", "warm-up"}) {
+  for (const char* name :
+       {"attention-kinds", "families", "glu", "precision", "stability", "stretch", "tasks", "warm-up"}) {
     const std::string file = std::string(LAMINA_SOURCE_DIR) + "/docs/studies/" + name + "/results.json";
     const report::Study study = report::read_study(read_text(file), file);
     const report::Answer answer = report::answer_of(study);
@@ -253,8 +255,8 @@ TEST(Report, LongCurvesKeepTheirEnd) {
       report::bands_of(report::read_study(json.dump(), "x"), report::Losses::training);
   EXPECT_LE(bands[0].points.size(), 400U);
   EXPECT_EQ(bands[0].points.back().x, 1001);
-  EXPECT_DOUBLE_EQ(bands[0].points.back().mean, 1000);  // of 999, 1000 and 1001
-  EXPECT_DOUBLE_EQ(bands[0].points.front().mean, 1.5);  // the rest, 1 and 2
+  EXPECT_DOUBLE_EQ(bands[0].points.back().mean, 1000);  // the mean of 999, 1000 and 1001
+  EXPECT_DOUBLE_EQ(bands[0].points.front().mean, 1.5);  // the mean of the remaining points, 1 and 2
 }
 
 // Ticks between two numbers that differ in their last bit would never end.

@@ -116,7 +116,7 @@ TEST(ResultsTest, DivergedAndMissingRunsGetNoVerdict) {
       << results.findings[0].text;
   EXPECT_EQ(results.findings.back().verdict, "cannot tell");
   results.variants[1].runs[2].diverged = false;
-  results.variants[0].runs.pop_back();  // of the reference
+  results.variants[0].runs.pop_back();  // the reference now has fewer runs
   summarise(results);
   EXPECT_EQ(loss_of(results, 1).mark, "cannot tell");
   EXPECT_NE(results.findings[0].text.find("3 of 4 runs of v0 finished"), std::string::npos);
@@ -124,12 +124,12 @@ TEST(ResultsTest, DivergedAndMissingRunsGetNoVerdict) {
 
 TEST(ResultsTest, ALaddersTableAndSentencesCompareWithThePreviousRung) {
   const Results results = results_of({{2.0, 2.1, 2.2}, {1.8, 1.9, 2.01}, {1.85, 1.95, 2.061}}, Mode::ladder);
-  EXPECT_EQ(loss_of(results, 1).mark, "better");  // than the base
-  EXPECT_EQ(loss_of(results, 2).mark, "worse");   // than v1, though better than the base
+  EXPECT_EQ(loss_of(results, 1).mark, "better");  // better than the base
+  EXPECT_EQ(loss_of(results, 2).mark, "worse");   // worse than v1, the previous rung, though better than the base
   EXPECT_NEAR(*loss_of(results, 2).difference, 0.0503, 1e-3);
   const std::string& said = results.findings[1].text;
   EXPECT_NE(said.find("higher than that of v1 (previous rung), 95 % confidence interval"), std::string::npos) << said;
-  // The one p of the comparison, in the sentence, the table and the report.
+  // The sentence, the table and the report show the same p.
   char p[32];
   std::snprintf(p, sizeof p, "%.3f", *loss_of(results, 2).p);
   EXPECT_NE(said.find(std::string(*loss_of(results, 2).p < 0.001 ? "p < 0.001" : "p = ") +
@@ -181,7 +181,7 @@ TEST(ResultsTest, BestAndFinalLossAtEqualBudgets) {
   summarise(results);
   const auto mean = [&](size_t variant, const char* key) { return *results.variants[variant].summary.at(key).mean; };
   EXPECT_EQ(mean(0, "final_loss_equal_time"), 2.2);
-  EXPECT_EQ(mean(1, "final_loss_equal_time"), 2.0);  // its second evaluation, at 4 seconds
+  EXPECT_EQ(mean(1, "final_loss_equal_time"), 2.0);  // the loss of the second evaluation, at 4 seconds
   EXPECT_EQ(mean(1, "best_loss_equal_time"), 2.0);
   EXPECT_EQ(mean(1, "final_loss_equal_tokens"), 2.0);  // 4000 tokens are its 20 steps
   // Between two evaluations the loss is interpolated.

@@ -146,7 +146,7 @@ TEST(ScalingStudyTest, ResultsReportAndTerminalShowTheLaw) {
   EXPECT_NE(terminal.find("in parameters N; exponent 0."), std::string::npos) << terminal;
   EXPECT_NE(report_markdown(text, "x").find("![Scaling](scaling.svg)"), std::string::npos);
   EXPECT_NE(report_html(text, "x").find("<section id=\"scaling\""), std::string::npos);
-  results.variants.pop_back();  // two sizes are left
+  results.variants.pop_back();  // two sizes remain: too few for a fit
   summarise(results);
   EXPECT_FALSE(results.scaling[0].fit);
   EXPECT_NE(report_text(results_json(results), "x").find("fewer than three sizes"), std::string::npos);

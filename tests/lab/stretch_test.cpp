@@ -166,7 +166,7 @@ TEST_F(StretchStudy, FinishedMeasurementsAreReadFromTheFolder) {
   const Results first = run();
   size_t trained = 0;
   size_t measured = 0;
-  const Results again = run(load_study(folder_ / "study"),  // as `lamina compare FOLDER` does
+  const Results again = run(load_study(folder_ / "study"),  // the same call as `lamina compare FOLDER`
                             {.on_progress = {},
                              .on_run = [&](const RunReport& report) { trained += report.outcome.cached ? 0 : 1; },
                              .on_stage = [&](const std::string&) { ++measured; },

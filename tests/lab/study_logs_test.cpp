@@ -30,7 +30,7 @@ TEST(StudyLogs, AStudysFolderStandsForItsRunsUnderTheNamesOfTheirVariants) {
     ASSERT_EQ(logs.size(), 2U) << path;  // a run without a finite loss has no curve
     EXPECT_EQ(logs[0].name, "RoPE, seed 1");
     EXPECT_EQ(logs[0].variant, "RoPE");
-    EXPECT_EQ(logs[0].train[0].loss, 3);  // of the log, which has more than the results
+    EXPECT_EQ(logs[0].train[0].loss, 3);  // the log's value; results.json says 9
     EXPECT_EQ(logs[0].train[0].tokens, 100);
     EXPECT_EQ(logs[1].name, "GELU, seed 2");
     EXPECT_EQ(logs[1].train.size(), 2U);

@@ -79,7 +79,7 @@ TEST(Encoder, LossOfPaddedRowsIsTheMeanOverLabels) {
     return x.slice(0, at, 1).slice(1, 0, length).contiguous();
   };
   const double first = loss(row(ids, 0, 9), row(labels, 0, 9), {});   // five labels
-  const double second = loss(row(ids, 1, 3), row(labels, 1, 3), {});  // three
+  const double second = loss(row(ids, 1, 3), row(labels, 1, 3), {});  // three labels
   EXPECT_NEAR(both, (5 * first + 3 * second) / 8, 1e-12);
 }
 

@@ -114,7 +114,7 @@ struct AttentionMamba2Oracle {
     for (int64_t row = 0; row < batch * seq * a.n_heads; ++row) {
       const int64_t head = row % a.n_heads;
       const int64_t i = row / a.n_heads % seq;
-      const int64_t first = row / a.n_heads - i;  // of the sequence
+      const int64_t first = row / a.n_heads - i;  // first row of the sequence
       const auto key = [&](int64_t j) { return ((first + j) * *a.n_kv_heads + head / shared) * width; };
       const auto score = [&](int64_t j) {
         S sum(0);

@@ -65,7 +65,7 @@ class RowDriver {
   static constexpr int64_t kPage = 16;
   struct Sequence {
     int64_t length = 0;
-    std::vector<std::vector<int32_t>> tables;  ///< per group
+    std::vector<std::vector<int32_t>> tables;  ///< page table of each group
   };
   static int64_t pages_for(int64_t tokens) { return (tokens + kPage - 1) / kPage; }
   const Sequence& at(int64_t row) const { return sequences_[static_cast<size_t>(row)]; }
@@ -154,7 +154,7 @@ class RowDriver {
   std::unique_ptr<nn::SequenceCache> cache_;
   std::vector<Sequence> sequences_;
   std::vector<int64_t> slots_;
-  std::vector<std::vector<int32_t>> free_;  ///< per group
+  std::vector<std::vector<int32_t>> free_;  ///< free pages of each group
   int64_t freed_ = 0;
   std::optional<DType> activations_;
 };
@@ -226,7 +226,7 @@ class RowSchedule {
     const bool one_each = random_() % 2 == 0;
     std::vector<RowChunk> chunks;
     for (const int64_t row : open) {
-      if (!chunks.empty() && random_() % 4 == 0) continue;  // this row waits
+      if (!chunks.empty() && random_() % 4 == 0) continue;  // this row gets no token in this step
       if (one_each && driver_.length(row) > 0 && !model_.depends_on_length()) {
         chunks.push_back({row, {ids_[static_cast<size_t>(row)][static_cast<size_t>(driver_.length(row))]}});
       } else {

@@ -94,7 +94,8 @@ TEST(CacheStore, EightBitsKeepEveryNumberToHalfAStep) {
       const std::vector<double> head(begin, begin + 37);
       const double half_step = largest_magnitude(head) / 254;
       for (size_t c = 0; c < 37; ++c) {
-        EXPECT_NEAR(back[first + c], head[c], half_step + rounding_tolerance(head, 3, DType::f32));  // scale, /, ·
+        // three operations: scale, division, product
+        EXPECT_NEAR(back[first + c], head[c], half_step + rounding_tolerance(head, 3, DType::f32));
       }
     }
   }
@@ -118,8 +119,9 @@ TEST(CacheStore, EightBitsOfZerosTinyAndNonFiniteNumbers) {
   }
 }
 
-/// Every key and value errs by at most half a quantization step. So a score errs by at most δ = scale · ‖q‖₁ · half a
-/// step, a weight by a factor within e^±2δ, and y by half a step plus (e^2δ − 1) times the largest value.
+/// Every key and value errs by at most half a quantization step. So the error of a score is at most δ = scale · ‖q‖₁ ·
+/// half a step. A weight is off by a factor between e^−2δ and e^2δ. The error of y is at most half a step plus (e^2δ −
+/// 1) times the largest value.
 TEST(CacheStore, AttentionOverEightBitsErrsByTheSteps) {
   constexpr int64_t kKeys = 70;
   constexpr int64_t kWidth = 24;
@@ -151,7 +153,7 @@ TEST(CacheStore, AttentionOverEightBitsErrsByTheSteps) {
       sum += std::exp(score);
       for (size_t c = 0; c < kWidth; ++c) y[c] += std::exp(score) * vs[at + c];
     }
-    const double half_step = 1.0 / 254;  // for values below 1
+    const double half_step = 1.0 / 254;  // largest rounding error of values up to 1
     const double delta = factor * length_of_q * half_step;
     for (size_t c = 0; c < kWidth; ++c) {
       EXPECT_NEAR(ours[head * kWidth + c], y[c] / sum,

@@ -115,7 +115,7 @@ bool multiplies_on_cpu(const std::string& op) {
   return all.contains(op);
 }
 
-/// The kernels among which an operator under test chooses: its own, and those of operators that it is made of.
+/// The kernels that can run in a call of `op`: its own, and those of the operators it calls.
 std::vector<KernelChoice> kernel_choices(const std::string& op, DType dtype, bool backward, DeviceKind device) {
   if (device == DeviceKind::cpu) {
     std::vector<KernelChoice> choices;

@@ -61,7 +61,7 @@ struct WkvCase {
   struct Sums {
     std::vector<S> exponents;
     std::vector<S> above;  ///< the value of each term
-    std::vector<S> below;  ///< its count: 1, or that of the state
+    std::vector<S> below;  ///< the count of each term: 1, or that of the state
 
     void put(const S& exponent, const S& value, const S& count) {
       exponents.push_back(exponent);

@@ -19,7 +19,7 @@ class Guard final : public GuardAllocator {
     const size_t padded = (bytes + 63) / 64 * 64 + 2 * kBand;
     auto* base = static_cast<unsigned char*>(std::aligned_alloc(64, padded));
     LAMINA_CHECK(base != nullptr, "guard allocator: out of memory");
-    std::memset(base, kPattern, padded);  // also fills the block, so that unwritten outputs show
+    std::memset(base, kPattern, padded);  // also fills the block, so that a test notices outputs that were not written
     const std::lock_guard lock(mutex_);
     counters_.live += static_cast<int64_t>(bytes);
     counters_.peak = std::max(counters_.peak, counters_.live);

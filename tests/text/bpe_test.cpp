@@ -31,8 +31,8 @@ std::string random_bytes(std::mt19937& random, size_t length) {
   return text;
 }
 
-/// Byte pair encoding as its definition says: of all pairs that have a merge, the first of the lowest rank; again and
-/// again.
+/// Byte pair encoding by its definition: repeatedly merges the first pair with the lowest rank, until no pair has a
+/// merge.
 std::vector<std::string> merged_by_definition(std::vector<std::string> symbols, const json& merges) {
   for (;;) {
     size_t best = symbols.size();
@@ -52,7 +52,7 @@ std::vector<std::string> merged_by_definition(std::vector<std::string> symbols, 
 }
 
 TEST(Bpe, MergesAsDefined) {
-  // Letters alone: a piece is the whole text, and its byte alphabet is itself.
+  // The text has only letters, so it is one piece, and every byte stands for itself.
   std::string text;
   std::mt19937 random(3);
   for (int i = 0; i < 3000; ++i) text += static_cast<char>('a' + random() % 3);
@@ -111,7 +111,7 @@ TEST(StreamDecoder, NeverHalfACharacter) {
 
 TEST(StreamDecoder, IdsBeyondTheVocabularyGiveNoText) {
   const auto tokenizer = train_bpe({"abc"}, {257, "gpt2", {"<|endoftext|>"}, {}});
-  const TokenId beyond = 300;  // of a model with a padded vocabulary
+  const TokenId beyond = 300;  // models with a padded vocabulary produce such ids
   const auto shown = [&](bool special) {
     StreamDecoder decoder(*tokenizer, special);
     decoder.follow(beyond);
@@ -188,7 +188,7 @@ TEST(TokenizerJson, NormalizersCannotMultiplyATextWithoutEnd) {
   EXPECT_EQ(parse_tokenizer(with_replacements(6, "aa"), "t.json")->encode("a").size(), 64U);
   const auto tokenizer = parse_tokenizer(with_replacements(40, "aa"), "t.json");
   testing::expect_error([&] { tokenizer->encode("a"); }, "t.json: normalizer 13 of 40 makes more than 4160 bytes");
-  // One step alone may be too much.
+  // A single step can exceed the limit, too.
   const auto long_content = parse_tokenizer(with_replacements(1, std::string(100000, 'b')), "t.json");
   testing::expect_error([&] { long_content->encode(std::string(100000, 'a')); }, "normalizer 1 of 1");
   // Added tokens are normalized when the file is read.

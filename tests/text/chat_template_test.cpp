@@ -71,7 +71,7 @@ TEST(ChatTemplate, ErrorsNameLineAndConstruct) {
   EXPECT_EQ(message_of("a\n\xff"), "t: line 2: the template is not UTF-8");
 }
 
-/// Each would run, grow or recurse without bound.
+/// Without limits, each of these would run, grow or recurse forever.
 TEST(ChatTemplate, LimitsStopHostileTemplates) {
   const std::string doubling = "{% set n = namespace(x=['y'], s='y') %}{% for i in range(99) %}";
   const std::string hostile[] = {

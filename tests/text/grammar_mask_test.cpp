@@ -135,7 +135,7 @@ TEST(GrammarMask, ForcedTokensAreCanonicalAndAllowed) {
   EXPECT_EQ(state.forced_bytes(), R"(,"extra":)");
   EXPECT_EQ(state.forced_bytes(3), R"(,"e)");
   ASSERT_TRUE(state.accept_bytes(R"(,"extra":1)"));
-  EXPECT_EQ(state.forced_bytes(), "");  // another digit, or the end
+  EXPECT_EQ(state.forced_bytes(), "");  // a digit or the end may follow, so nothing is forced
   ASSERT_TRUE(state.accept_bytes("}"));
   EXPECT_TRUE(state.can_end());
   EXPECT_EQ(state.forced_bytes(), "");

@@ -134,7 +134,7 @@ TEST(GrammarRegex, AgreesWithPcre2) {
       const std::string text = random.text();
       const int found =
           pcre2_match(regex.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, 0, data.get(), nullptr);
-      if (found < PCRE2_ERROR_NOMATCH) continue;  // its limit on backtracking
+      if (found < PCRE2_ERROR_NOMATCH) continue;  // PCRE2 gave up at its backtracking limit
       const bool ours = grammar != nullptr && grammar->matches(text);
       ASSERT_EQ(ours, found >= 0) << pattern << " on \"" << text << '"';
       ++compared;

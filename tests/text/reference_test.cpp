@@ -48,7 +48,7 @@ void expect_same_ids(const Tokenizer& tokenizer, const std::string& name, bool s
 
 struct Vocabulary {
   const char* name;
-  bool identity;  // its normalizer leaves these texts as they are
+  bool identity;  // true if its normalizer does not change these texts
 };
 
 class Fetched : public ::testing::TestWithParam<Vocabulary> {};

@@ -46,7 +46,7 @@ TEST(EventWriter, EveryRecordIsInTheFileAtOnce) {
   const std::string added = read_text(first.path()).substr(head);
   const std::string message = train::scalar_event(0, 7, {{"loss", 2.5}});
   ASSERT_EQ(added.size(), message.size() + 16);
-  EXPECT_EQ(added.substr(12 + 9, message.size() - 9), message.substr(9));  // behind the time
+  EXPECT_EQ(added.substr(12 + 9, message.size() - 9), message.substr(9));  // everything after the time stamp is equal
   EXPECT_THROW(train::EventWriter(folder / "none"), Error);
 }
 

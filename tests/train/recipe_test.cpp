@@ -177,7 +177,7 @@ TEST(Memory, AGpuHoldsWhatItsKernelsKeep) {
   recipe.length = 512;
   recipe.dtype = Precision::bf16;
   recipe = resolve_recipe(recipe, 0, "scans");
-  double state = 0;  // of one chunk of all layers
+  double state = 0;  // bytes of one chunk's states, over all layers
   for (const arch::Block* block : arch::layer_blocks(recipe.architecture)) {
     const auto& mixer = std::get<arch::Mamba2>(block->mixer);
     ASSERT_EQ(mixer.chunk, 256);

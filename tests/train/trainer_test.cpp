@@ -230,7 +230,7 @@ TEST_F(TrainerTest, ARunThatIsBeingTrainedIsNotReplaced) {
               std::string::npos);
   }
   EXPECT_TRUE(fs::exists(path("run/last/state.json")));
-  const RunLock lock = start_run(path("run"), recipe(), {.force = true});  // from the start, the new run is locked
+  const RunLock lock = start_run(path("run"), recipe(), {.force = true});  // locked from its first moment
   EXPECT_NE(error_of([&] { RunFolder(path("run")); }).find("another process is training"), std::string::npos);
 }
 
@@ -343,7 +343,8 @@ TEST_F(TrainerTest, LeftoversOfAKilledProcessAreClearedUp) {
   run("run", 4);
   fs::rename(path("run/last"), path("run/last.999999999-0.tmp.old"));  // between the two renames
   fs::create_directories(path("run/best.999999999-0.tmp"));
-  const std::string others = path("run/last.") + std::to_string(::getppid()) + "-0.tmp";  // of a process that is there
+  // belongs to a running process
+  const std::string others = path("run/last.") + std::to_string(::getppid()) + "-0.tmp";
   fs::create_directories(others);
   {
     const RunFolder folder(path("run"));

@@ -29,8 +29,8 @@ struct PredictedRow {
   PublishedRow row;
   StepEstimate estimate;
   double seconds_error = 0;      ///< predicted / published - 1
-  double state_error = 0;        ///< like seconds_error
-  double activations_error = 0;  ///< like seconds_error
+  double state_error = 0;        ///< predicted / published - 1
+  double activations_error = 0;  ///< predicted / published - 1
 };
 
 /// Reads a JSON file of published figures (tests/golden/cluster/published.json). Throws Error or SpecError.

@@ -20,10 +20,10 @@ struct VectorDense {
 /// How texts become vectors: what a folder of the sentence-transformers library says beside the encoder's weights.
 struct VectorRecipe {
   arch::PoolingKind pooling = arch::PoolingKind::mean;
-  std::vector<VectorDense> dense;              ///< after pooling, in order
+  std::vector<VectorDense> dense;              ///< dense layers after pooling, in order
   bool normalize = false;                      ///< last: divide by the Euclidean norm
   bool trim = false;                           ///< remove white space around a text
-  bool lowercase = false;                      ///< of the text, before the tokenizer
+  bool lowercase = false;                      ///< lower-case the text before tokenizing it
   bool pool_prompt = true;                     ///< whether tokens of the prompt are pooled
   std::optional<int64_t> max_tokens;           ///< of a text with its prompt and special tokens; default: the context
   std::map<std::string, std::string> prompts;  ///< texts to put before the input, by name
@@ -43,7 +43,7 @@ VectorRecipe read_vector_recipe(const std::string& folder, int64_t width);
 /// The files of such a folder that define a VectorRecipe, by their path in a copy whose encoder is in the folder
 /// itself.
 struct RecipeFile {
-  std::string name;    ///< in the copy
+  std::string name;    ///< its name in the written folder
   std::string source;  ///< the file to copy; empty: the file is `text`
   std::string text;
 };
@@ -57,7 +57,7 @@ bool is_recipe_entry(const std::string& path);
 /// A module of modules.json.
 struct SentenceModule {
   std::string kind;  ///< the class name: Transformer, Pooling, Dense, Normalize
-  std::string path;  ///< its folder; empty: the model's own
+  std::string path;  ///< its folder; empty: the folder of the model
 };
 /// The modules in order: Transformer, Pooling, any number of Dense, and optionally Normalize.
 std::vector<SentenceModule> parse_modules(std::string_view text, const std::string& name);

@@ -46,7 +46,7 @@ struct ClaimRow {
   std::string claim;
   std::string claimed;   ///< "2.0 % or more better"; empty if unknown
   std::string measured;  ///< "1.8 % better (0.3 to 3.3 %)", or a sentence
-  std::string verdict;   ///< as in the file
+  std::string verdict;   ///< the verdict as results.json has it
 };
 /// The study's claims with their verdicts. If the description has the claim, numbers come from the runs; otherwise from
 /// the sentence in the file.

@@ -154,7 +154,7 @@ struct Study {
   std::string description;  ///< JSON, indented
   std::string command;
   std::string version;
-  bool complete = true;                                      ///< every run is finished
+  bool complete = true;                                      ///< whether every run is finished
   std::vector<std::pair<std::string, std::string>> machine;  ///< (name, value) for display
   std::string metric;                                        ///< loss or accuracy
   Number target;

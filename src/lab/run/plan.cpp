@@ -140,7 +140,7 @@ void check_variants(const Study& study, const StudyData& data, std::vector<arch:
     planner.emplace(study, data, /*threads=*/1, /*runs=*/"");
     planner->build(variants[0]);
   });
-  if (problems.size() > before) return;  // every variant would fail for the same reason
+  if (problems.size() > before) return;  // the base cannot be built: every variant would fail for the same reason
   std::map<std::string, double> sizes{{variants[0].name, scaling_size(study, planner->build(variants[0]))}};
   for (size_t i = 1; i < variants.size(); ++i) {
     // A rung includes the changes of all earlier rungs, and so their mistakes.

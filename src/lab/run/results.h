@@ -20,7 +20,7 @@ struct MetricSummary {
   std::optional<double> difference;       ///< mean paired difference to the reference
   std::optional<double> ci95_half_width;  ///< half-width of the 95 % confidence interval of the difference
   std::optional<double> p;                ///< corrected for multiple comparisons (Holm)
-  std::optional<double> p_alone;          ///< without correction
+  std::optional<double> p_alone;          ///< p value without this correction
   std::optional<double> margin;           ///< largest absolute difference that counts as equivalent
   std::optional<double> p_equivalence;    ///< p of the equivalence test within the margin, corrected (Holm)
   std::optional<size_t> seeds_needed;     ///< if undecided: number of seeds that would find the margin (power 0.8)
@@ -35,7 +35,7 @@ struct TuningTrial {
 
 /// A variant with its runs and their summaries.
 struct VariantResult {
-  Variant variant;              ///< with its complete list of changes
+  Variant variant;              ///< includes the complete list of its changes
   arch::ArchSpec architecture;  ///< resolved and matched; empty if the variant cannot be built
   int64_t parameters = 0;
   double flops_per_token = 0;  ///< forward pass

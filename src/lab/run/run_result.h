@@ -17,7 +17,7 @@ struct RunResult {
   std::optional<double> final_loss;     ///< validation loss at the end
   std::optional<double> bits_per_byte;  ///< at the evaluation with the lowest loss
   std::optional<double> accuracy;       ///< tasks only
-  std::optional<double> accuracy_long;  ///< on the task's longer examples
+  std::optional<double> accuracy_long;  ///< accuracy on the task's longer examples
   std::optional<double> tokens_per_second;
   std::optional<double> decode_tokens_per_second;
   int64_t peak_memory_bytes = 0;

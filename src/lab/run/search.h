@@ -25,9 +25,9 @@ std::vector<Variant> search_candidates(const Search& search);
 /// `cannot` of a dropped variant tells when and why it was dropped. Returns false if stopped.
 bool run_search(const Planner& planner, Runner& runner, Results& results, const std::function<void()>& saved);
 
-/// The highest learning rate of an ascending sweep up to which all rates are stable. A run is stable if it stays
-/// finite, the mean loss of its last tenth of updates is below that of its first tenth, and that last mean is at most
-/// 10 % above the lowest one at smaller rates.
+/// The highest learning rate of an ascending sweep up to which all rates are stable. A run is stable if it meets three
+/// conditions. It stays finite; the mean loss of its last tenth of updates is below that of its first tenth; and that
+/// mean is at most 10 % above the lowest one at smaller rates.
 std::optional<double> highest_stable(const std::vector<std::pair<double, RunOutcome>>& rates);
 
 }  // namespace lamina::lab

@@ -146,7 +146,7 @@ double paired_power(double effect, size_t pairs, double level) {
 std::optional<size_t> pairs_needed(double effect, double power, double level) {
   constexpr size_t kMostPairs = 10000;
   if (effect == 0 || paired_power(effect, kMostPairs, level) < power) return {};
-  size_t low = 1;  // has too little power
+  size_t low = 1;  // `low` pairs are too few, `high` pairs are enough
   size_t high = kMostPairs;
   while (high - low > 1) {
     const size_t middle = (low + high) / 2;

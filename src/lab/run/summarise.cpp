@@ -52,7 +52,7 @@ void correct(const std::vector<MetricSummary*>& compared, std::optional<double> 
 /// One comparison of a variant with its reference in one metric.
 struct Comparison {
   MetricSummary* summary = nullptr;
-  bool finished = false;  ///< all runs of both are
+  bool finished = false;  ///< whether all runs of both variants are finished
   double deviation = 0;   ///< standard deviation of the paired differences
 };
 

@@ -7,7 +7,7 @@ namespace lamina::lab {
 /// Options of `lamina stretch`: the models to measure beyond their training length, and how.
 struct StretchOptions {
   std::string data;                  ///< text or token file
-  std::string recipe = "stretch";    ///< for the runs on text
+  std::string recipe = "stretch";    ///< recipe for the runs on text
   std::vector<std::string> changes;  ///< recipe changes, path=value
   std::vector<std::string> kinds;    ///< names of position kinds and RoPE scalings; empty: all
   int64_t length = 0;                ///< training length; 0: that of the recipe, or the model's context

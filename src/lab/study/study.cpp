@@ -196,7 +196,7 @@ class Unfolding {
     if (study.variants.empty() && study.mode == Mode::ladder && problems_.empty()) study.variants = ladder_steps(base_);
     if (study.mode == Mode::stretch) {
       if (!study.stretch) study.stretch.emplace();
-      study.keep_weights = true;  // they are what the study measures
+      study.keep_weights = true;  // they are measured after training
     }
     if (study.base_name.empty()) study.base_name = kBase;
     if (study.base_label.empty()) study.base_label = study.base_name;

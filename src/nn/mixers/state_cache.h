@@ -40,8 +40,8 @@ class StateCache final : public LayerCache {
 /// null, it starts from zeros.
 using Recurrence = std::function<Tensor(const Tensor& x, StateCache* cache)>;
 
-/// Runs `recurrence` so that states do not mix: packed documents each start from zeros; padding of ragged rows gives
-/// zeros and does not change a state; rows of pass.rows use the states in their slots of pass.memory.
+/// Runs `recurrence` so that states do not mix. Each packed document starts from zeros. Padding of ragged rows gives
+/// zeros and does not change a state. Rows of pass.rows use the states in their slots of pass.memory.
 Tensor run_recurrence(const Tensor& x, const ForwardContext& pass, LayerCache* cache, int64_t width,
                       const Recurrence& recurrence);
 

@@ -13,7 +13,7 @@ struct MergeAttention {
   Tensor block_y;                  ///< [batch, n, n_heads, d]
   Tensor row_max;                  ///< [batch, n_heads, n], as in AttentionForward
   Tensor row_inv_sum;              ///< [batch, n_heads, n], as in AttentionForward
-  bool saved_log_sum_exp = false;  ///< as in AttentionForward
+  bool saved_log_sum_exp = false;  ///< row_max holds log Σ exp(score), see AttentionForward
 };
 
 namespace cpu {

@@ -140,7 +140,7 @@ struct SigmoidPair {
 };
 template <class T>
 __device__ inline SigmoidPair sigmoid_pair(float x) {
-  const float e = exp_for<T>(-fabsf(x));  // at most 1
+  const float e = exp_for<T>(-fabsf(x));  // <= 1, so 1 + e cannot overflow
   const float large = reciprocal_for<T>(1.0F + e);
   const float small = e * large;
   return x >= 0.0F ? SigmoidPair{large, small} : SigmoidPair{small, large};

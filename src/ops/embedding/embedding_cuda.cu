@@ -7,7 +7,6 @@
 // chunk: the first id may start in the previous chunk, the last may continue in the next. A final kernel zeroes empty
 // rows and adds the partial sums of the others in order. dy is read once, the table is written once, and the order of
 // additions depends only on the ids.
-// only on the ids.
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
 

@@ -7,7 +7,8 @@
 
 namespace lamina::ops {
 
-/// Runs the layer with arguments that were already checked. Saves z if `keeps_z` and there is an activation.
+/// Runs the layer with arguments that were already checked. Saves the pre-activation z if `keeps_z` and there is an
+/// activation.
 LinearForward run_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation, bool keeps_z,
                          bool settled = false);
 

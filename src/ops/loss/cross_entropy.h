@@ -59,9 +59,9 @@ struct ClassShard {
 /// error of up to 1/512.
 ///
 /// With `shard` (not supported for Reduction::none), weight and bias hold this rank's classes and V is shard.classes.
-/// All ranks call this with the same x and targets. Per chunk of rows they exchange log Σ exp u, Σ u and u[target] of
-/// their classes, so every rank gets the same loss. dweight and dbias are complete; dx is this rank's part of a sum
-/// over ranks (see ops::share_with_ranks).
+/// All ranks call this with the same x and targets. For each chunk of rows they exchange log Σ exp u, Σ u and u[target]
+/// over their classes. So every rank gets the same loss. dweight and dbias are complete; dx is this rank's part of a
+/// sum over ranks (see ops::share_with_ranks).
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const CrossEntropyOptions& options = {}, const Tensor& bias = {},
                             const ClassShard& shard = {});

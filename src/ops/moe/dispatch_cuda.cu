@@ -142,8 +142,8 @@ __device__ int64_t exclusive_sum(int64_t& value) {
   return before;
 }
 
-/// Runs as one block. Each warp turns an expert's counts into the ranks of the ranges' first choices. Then the first
-/// warp computes the offsets as prefix sums.
+/// Runs as one block. A warp scans one expert's counts: the first choice of a range gets the number of earlier choices
+/// of that expert. Then the first warp computes the offsets as prefix sums over experts.
 __global__ void __launch_bounds__(kThreads) ranks_kernel(int* counts, int64_t ranges, int experts, int64_t count,
                                                          int64_t capacity, int64_t* offsets, int64_t* dropped) {
   for (int e = threadIdx.x / kWarp; e < experts; e += kThreads / kWarp) {

@@ -4,9 +4,9 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments, shaped as in grouped_linear(); all contiguous, offsets in i64. x, weight, y, dy and dx are in x's
-/// dtype if the kernel multiplies it directly (on a GPU, and on CPUs with bf16 dot products), else in the accumulation
-/// type. The other floating tensors are in the accumulation type.
+/// Kernel arguments, shaped as in grouped_linear(); all contiguous, offsets in i64. x, weight, y, dy and dx have x's
+/// dtype if the kernel multiplies it directly, else the accumulation type. GPUs multiply it directly, and CPUs with
+/// bf16 dot products. The other floating tensors are in the accumulation type.
 struct GroupedLinearForward {
   Tensor x;
   Tensor weight;

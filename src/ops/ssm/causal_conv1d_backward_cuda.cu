@@ -1,5 +1,5 @@
-// Backward of the causal convolution. For the common kernel size of four it is one pass: a thread takes a strip of
-// positions and keeps windows of x and of g = dy · act'(p), and the sums of dweight, in registers. x and dy are read
+// Backward of the causal convolution. For the common kernel size of four it is one pass. A thread takes a strip of
+// positions. It keeps windows of x and of g = dy · act'(p), and the sums of dweight, in registers. x and dy are read
 // once, dx is written once. A block adds the sums of its strips in order; a second kernel adds the blocks' sums.
 //
 // Other kernel sizes take three passes: g into a buffer, dx as a convolution of g, dweight as sums over ranges of

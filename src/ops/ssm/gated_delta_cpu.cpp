@@ -2,8 +2,8 @@
 // one vector of columns of one head; it runs over the sequence and updates its columns in place.
 //
 // Backward: a task is one key head with all its value heads, because the gradients of q and k are sums over their
-// columns. For one vector of columns after the other, it saves the state before every chunk, then goes through the
-// chunks from the last to the first: it recomputes the states of a chunk and runs backwards over them.
+// columns. It processes one vector of columns after the other. First it saves the state before every chunk. Then it
+// goes through the chunks from the last to the first, recomputes the states of a chunk and runs backwards over them.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/gated_delta_cpu.cpp"
 #include <hwy/foreach_target.h>

@@ -1,5 +1,5 @@
 // A task is one vector of channels of one batch entry (for gradients, of a group of entries). Its data is copied into
-// buffers [positions][lanes] with zero padding. One routine computes all three products: eight results stay in
+// buffers [positions][lanes] with zero padding. One routine computes all three products. Eight results stay in
 // registers while it runs over the taps, so each tap and each new input feeds eight FMAs. du is the same convolution of
 // the kernel with the reversed dy, and the reversed dK is the convolution of u with the reversed dy.
 #undef HWY_TARGET_INCLUDE

@@ -21,8 +21,8 @@ struct Back {
   float* states;
   float* ends;
   T* du;
-  float* dz;     // [batch · segments, 2, n, channels]; dgain likewise
-  float* dgain;  // likewise
+  float* dz;     // [batch · segments, 2, n, channels]
+  float* dgain;  // [batch · segments, 2, n, channels]
   float* dd;     // [batch · segments, channels]
   float* dinitial;
 };

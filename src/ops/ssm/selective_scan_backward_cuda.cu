@@ -4,9 +4,9 @@
 // saved state and keeps every eighth state. Then it runs backwards through eight positions at a time, recomputing their
 // states and decays into registers.
 //
-// db and dc are sums over channels. The lanes of a warp reduce them by exchanging halves until each lane has one sum, a
-// block adds its warps in order, and the blocks write partial sums that a second kernel adds. da, dd and ddelta_bias
-// are summed in the same way over batch entries and segments.
+// db and dc are sums over channels. The lanes of a warp reduce them by exchanging halves until each lane has one sum. A
+// block adds its warps in order. The blocks write partial sums, which a second kernel adds. da, dd and ddelta_bias are
+// summed in the same way over batch entries and segments.
 #include "lamina/ops/ssm/selective_scan_backward.cuh"
 
 #include "lamina/ops/ssm/parts_cuda.h"

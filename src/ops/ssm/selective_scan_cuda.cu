@@ -3,9 +3,9 @@
 // memory, with coalesced reads of u and delta. Then the groups run through the positions of the tile. Then all threads
 // finish and write y.
 //
-// If batch · channels is too small to fill the GPU, the sequence is split into segments: a first launch computes the
-// contribution of each segment to a zero state, a small one propagates the states across segments (the decay over a
-// segment is exp(a · ΣΔ)), and a last one computes y from the correct initial states.
+// If batch · channels is too small to fill the GPU, the sequence is split into segments, in three launches. The first
+// computes the contribution of each segment to a zero state. The second, a small one, propagates the states across
+// segments; the decay over a segment is exp(a · ΣΔ). The third computes y from the correct initial states.
 #include <algorithm>
 
 #include "lamina/ops/ssm/parts_cuda.h"

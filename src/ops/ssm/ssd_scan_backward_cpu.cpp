@@ -1,6 +1,6 @@
-// A task is a slice of the heads of one group and batch entry (at most eight slices per group); it processes the chunks
-// from the last to the first. db and dc are sums over the heads of a group: every slice has partial sums, which are
-// added in order at the end. The formulas are in ssd_scan.h.
+// A task is a slice of the heads of one group and batch entry, with at most eight slices per group. It processes the
+// chunks from the last to the first. db and dc are sums over the heads of a group: every slice has partial sums, which
+// are added in order at the end. The formulas are in ssd_scan.h.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/ssd_scan_backward_cpu.cpp"
 #include <hwy/foreach_target.h>

@@ -44,7 +44,7 @@ struct Expr {
 class Rules {
  public:
   struct Rule {
-    std::string name;  ///< for messages
+    std::string name;  ///< used in messages
     ExprId body = 0;
     bool defined = false;
   };

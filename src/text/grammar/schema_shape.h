@@ -32,7 +32,7 @@ struct Shape {
   static constexpr uint8_t kAnyType = 127;
 
   uint8_t types = kAnyType;
-  std::optional<std::vector<Json>> values;  ///< from enum and const
+  std::optional<std::vector<Json>> values;  ///< allowed values, from `enum` and `const`
 
   uint64_t min_length = 0;
   uint64_t max_length = kUnbounded;

@@ -114,7 +114,7 @@ struct With {
 /// {% macro %}
 struct Macro {
   std::string name;
-  std::vector<std::pair<std::string, ExpressionPtr>> parameters;  ///< with default values, which may be null
+  std::vector<std::pair<std::string, ExpressionPtr>> parameters;  ///< names and default values; a default may be null
   Block body;
   bool uses_caller = false;
   bool uses_varargs = false;

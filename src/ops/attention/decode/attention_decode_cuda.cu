@@ -1,13 +1,13 @@
 // Flash decoding on CUDA, limited by reading the KV cache once. A block processes a split of the keys of one batch row
 // and KV head, for up to eight of its queries (all heads of the group, all positions). Further queries use blocks of
-// their own, which find the keys in the L2 cache. Each group of 8, 16 or 32 lanes holds eight columns per lane of q and
-// of the output in registers, loads a few keys and values at a time straight from global memory, and runs its own
-// online softmax: the loop needs neither shared memory nor barriers. At the end the groups of a block are merged. A few
+// their own, which find the keys in the L2 cache. Each group of 8, 16 or 32 lanes holds q and the output in registers,
+// eight columns per lane. It loads a few keys and values at a time straight from global memory and runs its own online
+// softmax, so the loop needs neither shared memory nor barriers. At the end the groups of a block are merged. A few
 // splits form a thread block cluster, whose first block gathers the results in its shared memory, so a short cache
 // takes one launch. If there are many splits, a second kernel combines them. The grid depends only on the capacity. The
 // kernels read the lengths and split the keys in use evenly, so a captured CUDA graph stays valid while the lengths
 // grow. Bias, soft cap and masks use a separate version of the kernel. Widths that are not a multiple of 8, or above
-// 256, use a simple kernel. A step (attention_step) adds a prologue that overlaps with the first loads: it rotates the
+// 256, use a simple kernel. A step (attention_step) adds a prologue that overlaps with the first loads. It rotates the
 // queries, and the block with the last split keeps the new key and value in shared memory for the lanes that need them.
 #include <cmath>
 

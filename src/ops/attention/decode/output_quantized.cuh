@@ -1,7 +1,7 @@
 #pragma once
 
-// The output projection of one token with a quantized weight, for output_step.cuh: copies of a KV head's columns of the
-// weight to shared memory, quantization of the attention output to 8 bits, and products of 16 weight rows.
+// The output projection of one token with a quantized weight, for output_step.cuh. It copies a KV head's columns of the
+// weight to shared memory, quantizes the attention output to 8 bits, and multiplies it by 16 weight rows at a time.
 
 #include "lamina/ops/linear/quantized/quantized_block.cuh"
 #include "lamina/tensor/cuda/l2_policy_loads.cuh"

@@ -32,7 +32,7 @@ struct AttentionOutputParams : StepHeads {
   int steps_each;          ///< which are 16 · steps_each columns, or steps_each blocks of a quantized weight
   QuantizedOutput quantized;
   bool weights_just_written;  ///< the weights may just have been written, so wait before reading them
-  bool starts_next_late;      ///< of the quantized weight, see quantized_block.cuh
+  bool starts_next_late;      ///< for a quantized weight, see quantized_block.cuh
 };
 
 /// The shared memory of a block, with kStages tiles of keys and values.

@@ -67,7 +67,7 @@ __device__ inline void load_columns(const DecodeParams& p, int64_t at, bool insi
 struct LaneRotation {
   bool is_rotated;
   float cos[kColumns];
-  float sin[kColumns];  // with the sign of the rotation
+  float sin[kColumns];  // negated in the first column of a pair
 
   /// The column that is paired with a lane's first column, for half-split pairing.
   __device__ static int partner_of(const DecodeParams& p, int column) {

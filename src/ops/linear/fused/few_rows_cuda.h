@@ -11,9 +11,9 @@ constexpr int64_t kFewRows = 8;
 constexpr int64_t kMostGatedRows = 256;
 
 namespace cuda {
-// Products of at most kFewRows rows in one launch. Each returns false, without doing anything, for unsupported cases:
-// more rows; a weight whose rows are not contiguous or not a multiple of 16 bytes; other types than equal ones or f32 x
-// with a bf16 weight.
+// Products of at most kFewRows rows in one launch. Each returns false, without doing anything, unless it supports the
+// case. There must be few rows. Rows of the weight must be contiguous and a multiple of 16 bytes. x and the weight must
+// have one type, or x is f32 and the weight bf16.
 bool linear_few_rows(const LinearForward& args);
 bool gated_linear_few_rows(const GatedLinearForward& args);
 /// Also returns false for unaligned addresses and for rows that are too long to be normalized by every block.

@@ -39,7 +39,7 @@ struct Plan {
   static constexpr int kTokens = kBlocks * 8;
   static constexpr int kOutputs = kRows / kParts;
   static constexpr int kQuads = kOutputs / 4;
-  static constexpr int kThreads = kGroups * kGroupThreads + kWarp;  // one more warp loads
+  static constexpr int kThreads = kGroups * kGroupThreads + kWarp;  // includes a warp that only loads
   // Floats from one token to the next in the sums; avoids bank conflicts.
   static constexpr int kPitch = kRows + 4;
   static constexpr int kSums = kTokens * kPitch * 4;  // bytes of the sums

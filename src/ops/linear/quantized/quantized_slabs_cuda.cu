@@ -1,7 +1,8 @@
-// Products of 9 to 48 16-bit rows of x (tokens) with a quantized weight. As in fused/weight_slabs.cuh, a block owns a
-// slab of weight rows, its warps split the columns, and each warp streams its columns of the weight and of x through a
-// ring of its own, without block barriers. The numbers of a weight block become a 16-bit left operand in registers
-// (dequantize.cuh); x is not quantized. The sums of the warps are added in shared memory.
+// Products of 9 to 48 16-bit rows of x (tokens) with a quantized weight. The division is that of
+// fused/weight_slabs.cuh: a block owns a slab of weight rows, and its warps split the columns. Each warp streams its
+// columns of the weight and of x through a ring of its own, without block barriers. The numbers of a weight block
+// become a 16-bit left operand in registers (dequantize.cuh); x is not quantized. The sums of the warps are added in
+// shared memory.
 //
 // The kernel uses programmatic dependent launch and needs compute capability 9.0. It requests its first weights before
 // the previous kernel ends. That is safe, because only memory copies write quantized weights (quantize()), and a launch

@@ -37,7 +37,7 @@ struct Params {
   int parts;              ///< number of warps that divide the columns of a group
   int teams;              ///< number of teams of `parts` warps each
   int stages;             ///< number of stages of a warp's ring
-  bool starts_next_late;  ///< of the weight, see quantized_block.cuh
+  bool starts_next_late;  ///< for a quantized weight, see quantized_block.cuh
   Activation activation;
   Gate gate;
   GateUnit unit;

@@ -10,7 +10,7 @@
 //
 // Backward is two kernels: one block per key tile for dk and dv, one per query tile for dq and dt5. Every sum is
 // accumulated by one block in a fixed order, without atomics, so results are deterministic. dk and dv are summed from
-// the last query to the first: with a causal mask the weights of a key are largest for its first queries, and adding
+// the last query to the first. With a causal mask the weights of a key are largest for its first queries, and adding
 // small terms to a large sum loses precision.
 
 #include "lamina/ops/attention/cuda/mma/mma.cuh"
