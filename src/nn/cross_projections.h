@@ -36,7 +36,7 @@ class CrossProjections final : public Module {
  private:
   arch::CrossAttention spec_;
   Linear q_;
-  JoinedLinear kv_;
+  PackedLinear kv_;
   Linear o_;
   RotaryPosition* rotary_ = nullptr;  ///< null: no RoPE
 };

@@ -31,8 +31,8 @@ std::string mismatch(const std::string& name, const Tensor& value, const Tensor&
 
 }  // namespace
 
-Tensor JoinedTensor::part(size_t i) const {
-  if (!joined()) return parts.at(i);
+Tensor PackedTensor::part(size_t i) const {
+  if (!is_packed()) return parts.at(i);
   int64_t begin = 0;
   for (size_t k = 0; k < i; ++k) begin += layout[k].rows;
   return whole.slice(axis, begin, layout.at(i).rows);
@@ -47,9 +47,9 @@ void Module::visit_slots(const std::string& prefix,
 void Module::visit(const std::function<void(const std::string&, Role, Tensor&)>& body) const {
   visit_slots("", [&](const std::string& prefix, const Slot& slot) {
     if (slot.tensor != nullptr) return body(prefix + slot.name, slot.role, *slot.tensor);
-    JoinedTensor& joined = *slot.joined;
-    if (joined.joined()) return body(prefix + slot.name, slot.role, joined.whole);
-    for (size_t i = 0; i < joined.parts.size(); ++i) body(prefix + joined.layout[i].name, slot.role, joined.parts[i]);
+    PackedTensor& packed = *slot.packed;
+    if (packed.is_packed()) return body(prefix + slot.name, slot.role, packed.whole);
+    for (size_t i = 0; i < packed.parts.size(); ++i) body(prefix + packed.layout[i].name, slot.role, packed.parts[i]);
   });
 }
 
@@ -74,14 +74,14 @@ void Module::add_buffer(const std::string& name, Tensor& tensor, Persistence per
   slots_.push_back({name, kept ? Role::persistent_buffer : Role::non_persistent_buffer, &tensor, nullptr});
 }
 
-void Module::add_joined_parameter(const std::string& name, JoinedTensor& joined) {
-  LAMINA_CHECK(joined.joined() && joined.parts.empty() && !joined.layout.empty(), "module: joined parameter '", name,
+void Module::add_packed_parameter(const std::string& name, PackedTensor& packed) {
+  LAMINA_CHECK(packed.is_packed() && packed.parts.empty() && !packed.layout.empty(), "module: packed parameter '", name,
                "' has no whole tensor or no parts; fill both before registering it");
   int64_t rows = 0;
-  for (const JoinedTensor::Part& part : joined.layout) rows += part.rows;
-  LAMINA_CHECK(joined.whole.rank() > joined.axis && joined.whole.dim(joined.axis) == rows, "module: joined parameter '",
-               name, "' is ", joined.whole.shape(), ", its parts have ", rows, " rows in dimension ", joined.axis);
-  slots_.push_back({name, Role::parameter, nullptr, &joined});
+  for (const PackedTensor::Part& part : packed.layout) rows += part.rows;
+  LAMINA_CHECK(packed.whole.rank() > packed.axis && packed.whole.dim(packed.axis) == rows, "module: packed parameter '",
+               name, "' is ", packed.whole.shape(), ", its parts have ", rows, " rows in dimension ", packed.axis);
+  slots_.push_back({name, Role::parameter, nullptr, &packed});
 }
 
 void Module::add_child(const std::string& name, Module& child) {
@@ -107,23 +107,23 @@ const Tensor& Module::first_parameter() const {
   return *found;
 }
 
-std::map<std::string, std::vector<int64_t>> Module::joined_rows() const {
+std::map<std::string, std::vector<int64_t>> Module::packed_rows() const {
   std::map<std::string, std::vector<int64_t>> found;
   visit_slots("", [&](const std::string& prefix, const Slot& slot) {
-    if (slot.joined == nullptr || !slot.joined->joined()) return;
+    if (slot.packed == nullptr || !slot.packed->is_packed()) return;
     std::vector<int64_t>& rows = found[prefix + slot.name];
-    for (const JoinedTensor::Part& part : slot.joined->layout) rows.push_back(part.rows);
+    for (const PackedTensor::Part& part : slot.packed->layout) rows.push_back(part.rows);
   });
   return found;
 }
 
-std::map<std::string, Module::JoinedLayout> Module::joined_layouts() const {
-  std::map<std::string, JoinedLayout> found;
+std::map<std::string, Module::PackedLayout> Module::packed_layouts() const {
+  std::map<std::string, PackedLayout> found;
   visit_slots("", [&](const std::string& prefix, const Slot& slot) {
-    if (slot.joined == nullptr || !slot.joined->joined()) return;
-    JoinedLayout& layout = found[prefix + slot.name];
-    layout.axis = slot.joined->axis;
-    for (const JoinedTensor::Part& part : slot.joined->layout) layout.parts.push_back({prefix + part.name, part.rows});
+    if (slot.packed == nullptr || !slot.packed->is_packed()) return;
+    PackedLayout& layout = found[prefix + slot.name];
+    layout.axis = slot.packed->axis;
+    for (const PackedTensor::Part& part : slot.packed->layout) layout.parts.push_back({prefix + part.name, part.rows});
   });
   return found;
 }
@@ -155,8 +155,8 @@ StateDict Module::state_dict() const {
       found.push_back({prefix + slot.name, slot.tensor->detach()});
       return;
     }
-    JoinedTensor plain = *slot.joined;
-    if (plain.joined()) plain.whole = plain.whole.detach();
+    PackedTensor plain = *slot.packed;
+    if (plain.is_packed()) plain.whole = plain.whole.detach();
     for (size_t i = 0; i < plain.layout.size(); ++i) {
       found.push_back({prefix + plain.layout[i].name, plain.part(i).detach()});
     }
@@ -172,11 +172,11 @@ StateDict Module::named_gradients(const Tape& tape) const {
       found.push_back({prefix + slot.name, tape.grad(*slot.tensor)});
       return;
     }
-    JoinedTensor grads = *slot.joined;
-    if (grads.joined()) grads.whole = tape.grad(grads.whole);
+    PackedTensor grads = *slot.packed;
+    if (grads.is_packed()) grads.whole = tape.grad(grads.whole);
     for (Tensor& part : grads.parts) part = tape.grad(part);
     for (size_t i = 0; i < grads.layout.size(); ++i) {
-      const bool known = grads.joined() || !grads.parts.empty();
+      const bool known = grads.is_packed() || !grads.parts.empty();
       found.push_back({prefix + grads.layout[i].name, known ? grads.part(i) : Tensor()});
     }
   });
@@ -247,10 +247,10 @@ void Module::adopt_state_dict(const StateDict& values) {
       *slot.tensor = given.at(prefix + slot.name).detach();
       return;
     }
-    slot.joined->whole = Tensor();
-    slot.joined->parts.clear();
-    for (const JoinedTensor::Part& part : slot.joined->layout) {
-      slot.joined->parts.push_back(given.at(prefix + part.name).detach());
+    slot.packed->whole = Tensor();
+    slot.packed->parts.clear();
+    for (const PackedTensor::Part& part : slot.packed->layout) {
+      slot.packed->parts.push_back(given.at(prefix + part.name).detach());
     }
   });
 }

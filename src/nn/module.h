@@ -26,7 +26,7 @@ struct LoadReport {
 /// A packed parameter: several matrices, concatenated along their rows so that one GEMM computes all of them (q, k, v;
 /// gate and up; gate and up of every expert). The data is in `whole` or, if tensors of a checkpoint were adopted
 /// without a copy, in `parts`.
-struct JoinedTensor {
+struct PackedTensor {
   /// One matrix of a packed parameter.
   struct Part {
     std::string name;  ///< dotted path under the owner: "q.weight"
@@ -37,7 +37,7 @@ struct JoinedTensor {
   std::vector<Tensor> parts;  ///< one tensor [rows, …] per matrix, if unpacked; empty otherwise
   int axis = 0;               ///< the row dimension; 1 if an expert dimension precedes it
 
-  bool joined() const { return whole.defined(); }  ///< whether the data is in `whole`
+  bool is_packed() const { return whole.defined(); }  ///< whether the data is in `whole`
   /// Part i: a view of `whole`, or parts[i].
   Tensor part(size_t i) const;
 };
@@ -59,13 +59,13 @@ class Module {
   /// unless it is unpacked.
   StateDict named_parameters() const;
   /// The number of rows of each part, for every packed parameter, by its packed name.
-  std::map<std::string, std::vector<int64_t>> joined_rows() const;
+  std::map<std::string, std::vector<int64_t>> packed_rows() const;
   /// How a packed parameter is divided.
-  struct JoinedLayout {
-    std::vector<JoinedTensor::Part> parts;  ///< the parts, with their names in state_dict()
+  struct PackedLayout {
+    std::vector<PackedTensor::Part> parts;  ///< the parts, with their names in state_dict()
     int axis = 0;                           ///< dimension along which the parts follow each other
   };
-  std::map<std::string, JoinedLayout> joined_layouts() const;  ///< layouts of all packed parameters, by name
+  std::map<std::string, PackedLayout> packed_layouts() const;  ///< layouts of all packed parameters, by name
   std::vector<Tensor> parameters() const;                      ///< handles, each tensor once
   /// All buffers, persistent or not.
   StateDict named_buffers() const;
@@ -106,9 +106,9 @@ class Module {
   void add_parameter(const std::string& name, Tensor& tensor);
   /// Registers a member as buffer `name`: a tensor without gradient that moves with the module.
   void add_buffer(const std::string& name, Tensor& tensor, Persistence persistence);
-  /// Registers a packed parameter. `name` is its packed name; `joined.layout` has the names used in the state
+  /// Registers a packed parameter. `name` is its packed name; `packed.layout` has the names used in the state
   /// dictionary.
-  void add_joined_parameter(const std::string& name, JoinedTensor& joined);
+  void add_packed_parameter(const std::string& name, PackedTensor& packed);
   /// The first parameter of this module and its children.
   const Tensor& first_parameter() const;
   /// Registers a child module. With an empty name, its tensors appear directly under this module's prefix.
@@ -120,7 +120,7 @@ class Module {
     std::string name;
     Role role;
     Tensor* tensor;        ///< null for a packed parameter
-    JoinedTensor* joined;  ///< null for a plain tensor
+    PackedTensor* packed;  ///< null for a plain tensor
   };
   /// Calls body(prefix, slot) for this module's slots, then for its children's.
   void visit_slots(const std::string& prefix, const std::function<void(const std::string&, const Slot&)>& body) const;

@@ -46,7 +46,7 @@ class Linear final : public Module {
   Tensor bias_;
 };
 
-/// One projection of a JoinedLinear.
+/// One projection of a PackedLinear.
 struct ProjectionPart {
   std::string name;  ///< "q"; its weight is "q.weight" in the state dict
   int64_t out = 0;
@@ -56,10 +56,10 @@ struct ProjectionPart {
 /// Several projections of the same input. They are one GEMM with a packed weight [Σ out, in] or, if a checkpoint was
 /// adopted in place, one GEMM each. Register it with add_child("", …), so that the parts' names appear directly under
 /// the owner's.
-class JoinedLinear final : public Module {
+class PackedLinear final : public Module {
  public:
   /// `name` is the packed parameter's name for optimizers: "qkv" gives "qkv.weight" and "qkv.bias".
-  JoinedLinear(const std::string& name, std::vector<ProjectionPart> parts, int64_t in, const ParameterFactory& make);
+  PackedLinear(const std::string& name, std::vector<ProjectionPart> parts, int64_t in, const ParameterFactory& make);
 
   /// x [..., in] → [..., Σ out].
   Tensor forward(const Tensor& x) const;
@@ -74,14 +74,14 @@ class JoinedLinear final : public Module {
   /// Splits the output of forward() into views of the parts.
   std::vector<Tensor> split(const Tensor& y) const;
   /// Whether one GEMM computes all parts.
-  bool is_joined() const { return weight_.joined() || quantized_.defined(); }
+  bool is_packed() const { return weight_.is_packed() || quantized_.defined(); }
   /// Whether that GEMM uses the unquantized packed weight().
-  bool has_unquantized_weight() const { return weight_.joined() && !quantized_.defined(); }
+  bool has_unquantized_weight() const { return weight_.is_packed() && !quantized_.defined(); }
   const Tensor& weight() const { return weight_.whole; }
   /// The packed weight of that GEMM, plain or quantized.
   ops::LinearWeight used_weight() const { return quantized_.defined() ? ops::LinearWeight(quantized_) : weight_.whole; }
   /// Bias of all parts: zeros for parts without a bias, undefined if no part has one.
-  Tensor joined_bias() const;
+  Tensor packed_bias() const;
   /// Uses the format of the first part for all parts. On a GPU, packs the parts first.
   void store_weights(const WeightFormats& formats, const std::string& prefix) override;
 
@@ -89,10 +89,10 @@ class JoinedLinear final : public Module {
   Tensor part_forward(const Tensor& x, size_t part) const;
 
   std::vector<ProjectionPart> parts_;
-  JoinedTensor weight_;
+  PackedTensor weight_;
   ops::QuantizedWeight quantized_;           ///< quantized weight of all parts; replaces weight_ if defined
-  JoinedTensor bias_;                        ///< used if every part has a bias
-  std::vector<JoinedTensor> single_biases_;  ///< used if only some parts have a bias; empty layout for the others
+  PackedTensor bias_;                        ///< used if every part has a bias
+  std::vector<PackedTensor> single_biases_;  ///< used if only some parts have a bias; empty layout for the others
 };
 
 }  // namespace lamina::nn

@@ -76,11 +76,11 @@ ops::NormedHeads RotaryPosition::rotate_normed(const Tensor& qkv, int64_t n_head
   LAMINA_CHECK(!frequencies_differ_by_row(pass),
                "rotary: rows with different frequencies cannot be rotated together (internal error, please report it)");
   const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, qkv.device());
-  return ops::norm_rotary_joined(qkv, n_heads, n_kv_heads, q_norm.weight, k_norm.weight, made.cos, made.sin,
+  return ops::norm_rotary_packed(qkv, n_heads, n_kv_heads, q_norm.weight, k_norm.weight, made.cos, made.sin,
                                  q_norm.options, options(pass));
 }
 
-Tensor RotaryPosition::rotate_joined(const Tensor& x, int64_t heads, const ForwardContext& pass) {
+Tensor RotaryPosition::rotate_packed(const Tensor& x, int64_t heads, const ForwardContext& pass) {
   if (*rope_.rotary_dim == 0) return x;
   LAMINA_CHECK(!frequencies_differ_by_row(pass),
                "rotary: rows with different frequencies cannot be rotated together (internal error, please report it)");

@@ -32,7 +32,7 @@ class RotaryPosition {
   ops::NormedHeads rotate_normed(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const ops::RowNorm& q_norm,
                                  const ops::RowNorm& k_norm, const ForwardContext& pass);
   /// Rotates the first `heads` heads of a packed projection x [batch, seq, all heads, ≥ rotary_dim] in place.
-  Tensor rotate_joined(const Tensor& x, int64_t heads, const ForwardContext& pass);
+  Tensor rotate_packed(const Tensor& x, int64_t heads, const ForwardContext& pass);
   /// Tables and options for ops::rotary_attention. Requires rotates().
   ops::HeadRotation rotation(const ForwardContext& pass, const Device& device);
   bool rotates() const { return *rope_.rotary_dim != 0; }

@@ -9,10 +9,10 @@
 namespace lamina::train {
 
 DividedWeights::DividedWeights(const nn::Model& shapes, const Recipe& recipe, const RankGroups& groups) {
-  const std::map<std::string, nn::Module::JoinedLayout> joined = shapes.joined_layouts();
+  const std::map<std::string, nn::Module::PackedLayout> layouts = shapes.packed_layouts();
   const auto by_experts = [&](const std::string& name) {
-    const auto packed = joined.find(name);
-    const std::string& first = packed == joined.end() ? name : packed->second.parts[0].name;
+    const auto layout = layouts.find(name);
+    const std::string& first = layout == layouts.end() ? name : layout->second.parts[0].name;
     return !shapes.shards().empty() && shapes.shards().at(first).by_experts;
   };
   NamedTensors parts[2];
@@ -26,7 +26,7 @@ DividedWeights::DividedWeights(const nn::Model& shapes, const Recipe& recipe, co
     sets_.push_back(
         {parts[i], ranks, zero_plan(parts[i], recipe, ranks->size()), std::vector<Tensor>(parts[i].size())});
   }
-  for (const auto& [name, layout] : joined) {
+  for (const auto& [name, layout] : layouts) {
     int64_t begin = 0;
     for (const auto& [part, rows] : layout.parts) {
       packed_[part] = {name, layout.axis, begin, rows};

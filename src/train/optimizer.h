@@ -21,7 +21,7 @@ struct ParamGroup {
   double weight_decay = 0.0;  ///< decoupled weight decay
   /// Only for Muon: false if the group's matrices are not linear maps (embeddings). AdamW then updates them.
   bool orthogonalize = true;
-  /// Only for Muon: the row counts of the matrices packed into a parameter (nn::Module::joined_rows()).
+  /// Only for Muon: the row counts of the matrices packed into a parameter (nn::Module::packed_rows()).
   std::map<std::string, std::vector<int64_t>> parts = {};
 };
 

@@ -103,7 +103,7 @@ std::unique_ptr<Optimizer> ParallelUpdate::make_optimizer() const {
                         const Tensor& own) { return sharded_->gather_from_peers(name, own, groups_.tensor->ranks()); },
        .own_part = [this](const std::string& name,
                           const Tensor& whole) { return sharded_->own_part_for_peers(name, whole); },
-       .parts = sharded_->whole_model().joined_rows()});
+       .parts = sharded_->whole_model().packed_rows()});
   return optimizer;
 }
 

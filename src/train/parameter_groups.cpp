@@ -74,7 +74,7 @@ std::unique_ptr<Optimizer> make_optimizer(const nn::Model& model, const Recipe& 
                                           const std::function<Tensor(const NamedTensor&)>& piece_of) {
   const Rates rates = rates_of(recipe.optimizer);
   std::vector<ParamGroup> groups(kGroups);
-  groups[0] = {.params = {}, .lr = rates.matrix_lr, .weight_decay = rates.matrix_decay, .parts = model.joined_rows()};
+  groups[0] = {.params = {}, .lr = rates.matrix_lr, .weight_decay = rates.matrix_decay, .parts = model.packed_rows()};
   groups[1] = {.params = {},
                .lr = rates.other_lr,
                .weight_decay = recipe.decay_embeddings ? rates.other_decay : 0.0,

@@ -26,7 +26,7 @@ ShardedWeights::ShardedWeights(const nn::Model& model, std::shared_ptr<comm::Com
     : model_(model),
       ranks_(std::move(ranks)),
       whole_(model.spec(), Device::meta(), {.dtype = model.dtype()}),
-      joined_(whole_.joined_layouts()) {
+      packed_layouts_(whole_.packed_layouts()) {
   LAMINA_CHECK(ranks_->size() == model.grid().size() && ranks_->rank() == model.grid_rank(), "rank ", ranks_->rank(),
                " of ", ranks_->size(), " has the part of rank ", model.grid_rank(), " of ", model.grid().size());
   for (const nn::StateDict& tensors : {whole_.state_dict(), whole_.named_parameters()}) {
@@ -63,8 +63,8 @@ ShardedWeights::Part ShardedWeights::part_of(const std::string& name, int rank) 
     part.lead_begin = shard.lead_begin;
     part.shape[0] = shard.lead_count;
   };
-  const auto joined = joined_.find(name);
-  if (joined == joined_.end()) {
+  const auto layout = packed_layouts_.find(name);
+  if (layout == packed_layouts_.end()) {
     const arch::Shard& shard = shards.at(name);
     part.axis = shard.axis;
     limit(shard);
@@ -74,10 +74,10 @@ ShardedWeights::Part ShardedWeights::part_of(const std::string& name, int rank) 
       own += section->count;
     }
   } else {
-    part.axis = joined->second.axis;
+    part.axis = layout->second.axis;
     int64_t own = 0;
     int64_t whole = 0;
-    for (const auto& [part_name, rows] : joined->second.parts) {
+    for (const auto& [part_name, rows] : layout->second.parts) {
       const arch::Shard& shard = shards.at(part_name);
       limit(shard);
       if (shard.count > 0) part.blocks.push_back({own, whole + shard.begin, shard.count, &shard});
@@ -93,8 +93,8 @@ ShardedWeights::Part ShardedWeights::part_of(const std::string& name, int rank) 
 bool ShardedWeights::holds(const std::string& name) const { return !part_of(name, ranks_->rank()).blocks.empty(); }
 
 bool ShardedWeights::by_experts(const std::string& name) const {
-  const auto joined = joined_.find(name);
-  return shards_[0].at(joined == joined_.end() ? name : joined->second.parts[0].name).by_experts;
+  const auto layout = packed_layouts_.find(name);
+  return shards_[0].at(layout == packed_layouts_.end() ? name : layout->second.parts[0].name).by_experts;
 }
 
 Tensor ShardedWeights::place_of(const Tensor& whole, const Part& part, const Block& block) {

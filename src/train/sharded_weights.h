@@ -90,9 +90,9 @@ class ShardedWeights {
   const nn::Model& model_;
   std::shared_ptr<comm::Communicator> ranks_;
   nn::Model whole_;
-  std::map<std::string, Shape> shapes_;                     ///< shapes of whole tensors
-  std::map<std::string, nn::Module::JoinedLayout> joined_;  ///< layouts of the whole model
-  std::vector<arch::Shards> shards_;                        ///< shards of every rank
+  std::map<std::string, Shape> shapes_;                             ///< shapes of whole tensors
+  std::map<std::string, nn::Module::PackedLayout> packed_layouts_;  ///< layouts of the whole model
+  std::vector<arch::Shards> shards_;                                ///< shards of every rank
   /// Groups of ranks that sum gradients. The key has, for every rank, the lowest rank of its group.
   std::map<std::vector<int>, std::shared_ptr<comm::Communicator>> groups_;
   std::map<const arch::Shard*, std::vector<int>> group_of_;  ///< key in groups_ of every shard whose gradient is summed

@@ -83,7 +83,7 @@ std::vector<std::vector<double>> turned(const TurnedSize& size, DType dtype, con
   tape.watch(q_weight, sums);
   tape.watch(k_weight, sums);
   const ops::NormedHeads out =
-      ops::norm_rotary_joined(qkv, size.n_heads, size.n_kv_heads, q_weight, k_weight, tables.cos.to(device),
+      ops::norm_rotary_packed(qkv, size.n_heads, size.n_kv_heads, q_weight, k_weight, tables.cos.to(device),
                               tables.sin.to(device), {.weight_offset = 1.0}, size.rotation);
   tape.backward({out.q, out.k, out.v},
                 {draw(heads(size.n_heads), 4), draw(heads(size.n_kv_heads), 5), draw(heads(size.n_kv_heads), 6)});

@@ -235,7 +235,7 @@ inline void rotary(World& w) {
   const Tensor weight = w.vector_like(x);
   if (b.flag()) return w.keep(ops::norm_rotary(x, weight, w.fits(table), w.fits(table), norm, options));
   const int64_t kv_heads = extent(b);
-  w.keep(ops::norm_rotary_joined(x, heads - 2 * kv_heads, kv_heads, weight, weight, w.fits(table), w.fits(table), norm,
+  w.keep(ops::norm_rotary_packed(x, heads - 2 * kv_heads, kv_heads, weight, weight, w.fits(table), w.fits(table), norm,
                                  options)
              .k);
 }

@@ -13,10 +13,10 @@ namespace {
 class Owner final : public nn::Module {
  public:
   Owner(std::vector<nn::ProjectionPart> parts, const Device& device)
-      : joined("qkv", std::move(parts), 4, nn::ParameterFactory(device, {.seed = 3})) {
-    add_child("", joined);
+      : packed("qkv", std::move(parts), 4, nn::ParameterFactory(device, {.seed = 3})) {
+    add_child("", packed);
   }
-  nn::JoinedLinear joined;
+  nn::PackedLinear packed;
 };
 
 const std::vector<std::vector<nn::ProjectionPart>> kLayouts{
@@ -51,8 +51,8 @@ Outputs outputs_of(Owner& owner, const Device& device) {
   for (size_t i = 0; i < input.size(); ++i) input[i] = std::cos(static_cast<float>(i));
   const Tensor x = Tensor::from(input, {2, 3, 4}, device);
   Outputs found;
-  found.whole = owner.joined.forward(x).to_vector<double>();
-  const std::vector<Tensor> parts = owner.joined.forward_parts(x);
+  found.whole = owner.packed.forward(x).to_vector<double>();
+  const std::vector<Tensor> parts = owner.packed.forward_parts(x);
   std::vector<Tensor> seeds;
   for (const Tensor& part : parts) {
     found.parts.push_back(part.to_vector<double>());
@@ -63,7 +63,7 @@ Outputs outputs_of(Owner& owner, const Device& device) {
   return found;
 }
 
-TEST(JoinedLinear, HasOneTensorForOptimizersAndOnePerNameForFiles) {
+TEST(PackedLinear, HasOneTensorForOptimizersAndOnePerNameForFiles) {
   const Device device = Device::cpu(1);
   const Owner plain(kLayouts[0], device);
   EXPECT_EQ(names_of(plain.named_parameters()), std::vector<std::string>{"qkv.weight"});
@@ -76,18 +76,18 @@ TEST(JoinedLinear, HasOneTensorForOptimizersAndOnePerNameForFiles) {
   EXPECT_EQ(names_of(mixed.state_dict()), (std::vector<std::string>{"q.weight", "k.weight", "v.weight", "k.bias"}));
 }
 
-TEST(JoinedLinear, JoinedAndApartAgreeInValuesAndGradients) {
+TEST(PackedLinear, PackedAndUnpackedAgreeInValuesAndGradients) {
   const Device device = Device::cpu(2);
   for (const auto& layout : kLayouts) {
-    Owner joined(layout, device);
-    number(joined);
-    Owner apart(layout, Device::meta());
+    Owner packed(layout, device);
+    number(packed);
+    Owner unpacked(layout, Device::meta());
     nn::StateDict values;
-    for (const auto& [name, tensor] : joined.state_dict()) values.push_back({name, tensor.clone()});
-    apart.adopt_state_dict(values);
-    EXPECT_EQ(names_of(apart.named_parameters()), names_of(joined.state_dict()));
-    const Outputs a = outputs_of(joined, device);
-    const Outputs b = outputs_of(apart, device);
+    for (const auto& [name, tensor] : packed.state_dict()) values.push_back({name, tensor.clone()});
+    unpacked.adopt_state_dict(values);
+    EXPECT_EQ(names_of(unpacked.named_parameters()), names_of(packed.state_dict()));
+    const Outputs a = outputs_of(packed, device);
+    const Outputs b = outputs_of(unpacked, device);
     const auto expect_close = [](const std::vector<double>& ours, const std::vector<double>& truth) {
       EXPECT_LE(largest_error(ours, truth), rounding_tolerance(truth, kRoundings, DType::f32));
     };
@@ -99,14 +99,14 @@ TEST(JoinedLinear, JoinedAndApartAgreeInValuesAndGradients) {
 }
 
 // y = x · Wᵀ + b by hand, for the middle part, which has its own bias.
-TEST(JoinedLinear, PartsAreTheirOwnProducts) {
+TEST(PackedLinear, PartsAreTheirOwnProducts) {
   const Device device = Device::cpu(1);
   Owner owner(kLayouts[2], device);
   number(owner);
   const auto weight = owner.state_dict()[1].tensor.to_vector<double>();
   const auto bias = owner.state_dict()[3].tensor.to_vector<double>();
   const Tensor x = Tensor::from(std::vector<float>{1, -2, 0.5F, 3}, {1, 4}, device);
-  const auto y = owner.joined.forward_parts(x)[1].to_vector<double>();
+  const auto y = owner.packed.forward_parts(x)[1].to_vector<double>();
   for (size_t o = 0; o < 2; ++o) {
     const double expected =
         weight[4 * o] - 2 * weight[4 * o + 1] + 0.5 * weight[4 * o + 2] + 3 * weight[4 * o + 3] + bias[o];
@@ -114,7 +114,7 @@ TEST(JoinedLinear, PartsAreTheirOwnProducts) {
   }
 }
 
-TEST(JoinedLinear, ConversionsKeepItWhole) {
+TEST(PackedLinear, ConversionsKeepItWhole) {
   const Device device = Device::cpu(1);
   Owner owner(kLayouts[1], device);
   owner.to(DType::bf16);
@@ -130,7 +130,7 @@ TEST(JoinedLinear, ConversionsKeepItWhole) {
   expect_error([&] { owner.load_state_dict(wrong); }, "'k.weight' is missing");
 }
 
-TEST(JoinedLinear, GradientsByNameAreUndefinedBeforeAnyArrived) {
+TEST(PackedLinear, GradientsByNameAreUndefinedBeforeAnyArrived) {
   Owner owner(kLayouts[0], Device::cpu(1));
   Tape tape;
   for (auto& [name, tensor] : owner.named_parameters()) tape.watch(tensor);

@@ -112,7 +112,7 @@ struct NormRotaryCase {
 LAMINA_OP_CASE(NormRotaryCase);
 
 /// Queries and keys of one packed projection, each with its own norm weight.
-struct NormRotaryJoinedCase {
+struct NormRotaryPackedCase {
   static constexpr const char* name = "norm_rotary";
   static constexpr const char* form = "joined";
   struct Params {
@@ -152,7 +152,7 @@ struct NormRotaryJoinedCase {
     return {{.shape = all}, of_one[1], of_one[1], of_one[2], of_one[3]};
   }
   static std::vector<Tensor> run(const Params& p, const std::vector<Tensor>& in) {
-    const ops::NormedHeads heads = ops::norm_rotary_joined(
+    const ops::NormedHeads heads = ops::norm_rotary_packed(
         in[0], p.n_heads, p.n_kv_heads, in[1], in[2], in[3], in[4], {},
         {.pairing = p.pairing, .rotary_dim = p.rotary_dim, .offset = p.offset, .positions = Tensor()});
     return {heads.q, heads.k, heads.v};
@@ -176,7 +176,7 @@ struct NormRotaryJoinedCase {
             heads_of(p.n_heads + p.n_kv_heads, p.n_kv_heads)};
   }
 };
-LAMINA_OP_CASE(NormRotaryJoinedCase);
+LAMINA_OP_CASE(NormRotaryPackedCase);
 
 }  // namespace
 }  // namespace lamina::testing

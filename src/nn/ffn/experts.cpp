@@ -25,24 +25,24 @@ Experts::Experts(int64_t d_model, const arch::Moe& spec, const ParameterFactory&
   const int64_t d_ff = width_of(spec_);
   std::vector<std::string> parts{"up"};
   if (std::holds_alternative<arch::GatedFfn>(spec_)) parts.insert(parts.begin(), "gate");
-  const auto joined = static_cast<int64_t>(parts.size()) * d_ff;
+  const auto packed = static_cast<int64_t>(parts.size()) * d_ff;
   in_weight_.axis = in_bias_.axis = 1;
-  in_weight_.whole = make.empty({held_, joined, d_model});
+  in_weight_.whole = make.empty({held_, packed, d_model});
   for (const std::string& part : parts) in_weight_.layout.push_back({part + ".weight", d_ff});
   for (size_t i = 0; i < parts.size(); ++i) {
     make.fill_normal(in_weight_.layout[i].name, in_weight_.part(i), make.options().deviation);
   }
-  add_joined_parameter("in.weight", in_weight_);
+  add_packed_parameter("in.weight", in_weight_);
   if (has_bias(spec_)) {
-    in_bias_.whole = make.constant({held_, joined}, 0.0);
+    in_bias_.whole = make.constant({held_, packed}, 0.0);
     for (const std::string& part : parts) in_bias_.layout.push_back({part + ".bias", d_ff});
-    add_joined_parameter("in.bias", in_bias_);
+    add_packed_parameter("in.bias", in_bias_);
   }
   add_child("down", down_);
 }
 
 Tensor Experts::inner(const Tensor& rows, const Tensor& offsets) const {
-  if (in_weight_.joined()) return ops::grouped_linear(rows, in_weight_.whole, offsets, in_bias_.whole);
+  if (in_weight_.is_packed()) return ops::grouped_linear(rows, in_weight_.whole, offsets, in_bias_.whole);
   std::vector<Tensor> parts;
   for (size_t i = 0; i < in_weight_.parts.size(); ++i) {
     const Tensor bias = in_bias_.parts.empty() ? Tensor() : in_bias_.parts[i];

@@ -27,8 +27,8 @@ class Experts final : public Module {
 
   arch::ExpertFfn spec_;
   int64_t held_;            ///< number of experts on this rank
-  JoinedTensor in_weight_;  ///< up, or gate and up
-  JoinedTensor in_bias_;    ///< empty layout if there are no biases
+  PackedTensor in_weight_;  ///< up, or gate and up
+  PackedTensor in_bias_;    ///< empty layout if there are no biases
   WeightAndBias down_;
 };
 

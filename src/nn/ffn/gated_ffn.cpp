@@ -44,7 +44,7 @@ Tensor GatedFfn::finish(const Tensor& inner) const { return scaled(down_.forward
 Tensor GatedFfn::forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& /*pass*/) {
   const bool unscaled = gate_scale_ == 1.0 && out_scale_ == 1.0;
   if (unscaled && gate_up_.has_unquantized_weight() && down_.has_unquantized_weight()) {
-    const ops::FeedForwardWeights weights{gate_up_.weight(), gate_up_.joined_bias(), down_.weight(), down_.bias()};
+    const ops::FeedForwardWeights weights{gate_up_.weight(), gate_up_.packed_bias(), down_.weight(), down_.bias()};
     return stream.take(
         ops::gated_feed_forward_step(stream.x, stream.branch, norm.row_norm(), weights, gate_, options_));
   }

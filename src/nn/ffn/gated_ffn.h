@@ -30,7 +30,7 @@ class GatedFfn final : public Ffn {
   ops::GateOptions options_;
   double gate_scale_;
   double out_scale_;
-  JoinedLinear gate_up_;
+  PackedLinear gate_up_;
   Linear down_;
 };
 

@@ -48,7 +48,7 @@ class AttentionMixer final : public Mixer {
   };
   /// Whether q, k and v can be used as views of the packed projection.
   bool keeps_qkv_packed(const ForwardContext& pass) const;
-  Heads joined_heads(const Tensor& projected, const ForwardContext& pass);
+  Heads packed_heads(const Tensor& projected, const ForwardContext& pass);
   /// q, k and v of a packed projection with QK norm: q and k are written to new memory.
   Heads normed_heads(const Tensor& projected, const ForwardContext& pass);
   Heads separate_heads(std::vector<Tensor> parts, const ForwardContext& pass);
@@ -67,7 +67,7 @@ class AttentionMixer final : public Mixer {
   }
   /// Everything between the QKV projections and the output projection: returns [batch, seq, n_heads, v_head_dim].
   Tensor mix(Heads heads, ForwardContext& pass, LayerCache* cache);
-  Tensor mix_joined(const Tensor& projected, ForwardContext& pass, LayerCache* cache);
+  Tensor mix_packed(const Tensor& projected, ForwardContext& pass, LayerCache* cache);
   /// forward() for attention with an output gate.
   Tensor gated(const Tensor& x, ForwardContext& pass, LayerCache* cache);
   /// The output projection of y [batch, seq, n_heads, v_head_dim].
@@ -87,7 +87,7 @@ class AttentionMixer final : public Mixer {
   arch::Attention spec_;
   PositionTables& positions_;
   RotaryPosition* rotary_ = nullptr;
-  JoinedLinear qkv_;
+  PackedLinear qkv_;
   HeadNorm q_norm_;
   HeadNorm k_norm_;
   Tensor sinks_;
@@ -175,11 +175,11 @@ ops::AttentionExtras AttentionMixer::extras(const Tensor& q, const ForwardContex
 }
 
 /// Queries, keys and values as views of their packed projection, rotated in place. The gradient is packed, too.
-AttentionMixer::Heads AttentionMixer::joined_heads(const Tensor& projected, const ForwardContext& pass) {
+AttentionMixer::Heads AttentionMixer::packed_heads(const Tensor& projected, const ForwardContext& pass) {
   const int64_t kv_heads = *spec_.n_kv_heads;
   const Shape by_head{projected.dim(0), projected.dim(1), spec_.n_heads + 2 * kv_heads, *spec_.head_dim};
   Tensor all = projected.reshape(by_head);
-  if (rotary_ != nullptr) all = rotary_->rotate_joined(all, spec_.n_heads + kv_heads, pass);
+  if (rotary_ != nullptr) all = rotary_->rotate_packed(all, spec_.n_heads + kv_heads, pass);
   std::vector<Tensor> parts = ops::split(all, {spec_.n_heads, kv_heads, kv_heads}, 2);
   return {parts[0], parts[1], parts[2]};
 }
@@ -223,7 +223,7 @@ AttentionMixer::Heads AttentionMixer::normed_heads(const Tensor& projected, cons
 }
 
 bool AttentionMixer::keeps_qkv_packed(const ForwardContext& pass) const {
-  return qkv_.is_joined() && *spec_.head_dim == *spec_.v_head_dim && !spec_.clip_qkv && !temperature_ &&
+  return qkv_.is_packed() && *spec_.head_dim == *spec_.v_head_dim && !spec_.clip_qkv && !temperature_ &&
          !q_norm_.layer && !k_norm_.layer && (rotary_ == nullptr || !rotary_->frequencies_differ_by_row(pass));
 }
 
@@ -240,35 +240,35 @@ Tensor AttentionMixer::forward(const Tensor& x, ForwardContext& pass, LayerCache
     return merged(bigbird_->attend(heads.q, heads.k, heads.v, options(pass), pass));
   }
   if (gate_) return gated(x, pass, cache);
-  if (keeps_qkv_packed(pass)) return mix_joined(qkv_.forward(x), pass, cache);
-  if (qkv_.is_joined()) return merged(mix(normed_heads(qkv_.forward(x), pass), pass, cache));
+  if (keeps_qkv_packed(pass)) return mix_packed(qkv_.forward(x), pass, cache);
+  if (qkv_.is_packed()) return merged(mix(normed_heads(qkv_.forward(x), pass), pass, cache));
   return merged(mix(separate_heads(qkv_.forward_parts(x), pass), pass, cache));
 }
 
 Tensor AttentionMixer::gated(const Tensor& x, ForwardContext& pass, LayerCache* cache) {
-  const Tensor y = qkv_.is_joined() ? mix(normed_heads(qkv_.forward(x), pass), pass, cache)
+  const Tensor y = qkv_.is_packed() ? mix(normed_heads(qkv_.forward(x), pass), pass, cache)
                                     : mix(separate_heads(qkv_.forward_parts(x), pass), pass, cache);
   return merged(ops::mul(y, gate_->forward(x, ops::Activation::sigmoid).reshape(y.shape())));
 }
 
 Tensor AttentionMixer::forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass,
                                       LayerCache* cache) {
-  if (!qkv_.is_joined() || global_ || bigbird_ || gate_) return forward(stream.normed(norm), pass, cache);
+  if (!qkv_.is_packed() || global_ || bigbird_ || gate_) return forward(stream.normed(norm), pass, cache);
   const bool paged_step = pass.rows != nullptr && pass.rows->is_decode() && !rounded_alibi_;
   if (paged_step && keeps_qkv_packed(pass)) return paged_step_normed(stream, norm, pass);
   const Tensor projected = qkv_.forward_normed(stream, norm);
-  if (keeps_qkv_packed(pass)) return mix_joined(projected, pass, cache);
+  if (keeps_qkv_packed(pass)) return mix_packed(projected, pass, cache);
   return merged(mix(normed_heads(projected, pass), pass, cache));
 }
 
-Tensor AttentionMixer::mix_joined(const Tensor& projected, ForwardContext& pass, LayerCache* cache) {
+Tensor AttentionMixer::mix_packed(const Tensor& projected, ForwardContext& pass, LayerCache* cache) {
   if (pass.rows != nullptr) {
-    if (!pass.rows->is_decode() || rounded_alibi_) return merged(mix(joined_heads(projected, pass), pass, nullptr));
+    if (!pass.rows->is_decode() || rounded_alibi_) return merged(mix(packed_heads(projected, pass), pass, nullptr));
     return merged(attend_paged_step(projected, pass));
   }
   const bool rotates = cache == nullptr && rotary_ != nullptr && rotary_->rotates() && !pass.context;
   if (rotates && !observes_attention(pass)) return merged(attend_rotated(projected, pass));
-  return merged(mix(joined_heads(projected, pass), pass, cache));
+  return merged(mix(packed_heads(projected, pass), pass, cache));
 }
 
 Tensor AttentionMixer::attend_rotated(const Tensor& projected, ForwardContext& pass) {
@@ -316,7 +316,7 @@ Tensor AttentionMixer::attend_paged_step(const Tensor& projected, ForwardContext
 }
 
 Tensor AttentionMixer::paged_step_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass) {
-  const ops::AttentionProjections weights{qkv_.used_weight(), qkv_.joined_bias(), o_.used_weight(), o_.bias()};
+  const ops::AttentionProjections weights{qkv_.used_weight(), qkv_.packed_bias(), o_.used_weight(), o_.bias()};
   // ops::attention_step takes x [rows, 1, width] and parts [n, rows, 1, width].
   const Shape shape = stream.x.shape();
   const auto by_row = [&](const Tensor& x) {

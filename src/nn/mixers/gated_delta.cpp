@@ -112,7 +112,7 @@ class GatedDeltaMixer final : public RecurrentMixer {
   Tensor project(const Tensor& y) const override { return o_.forward(y); }
 
   arch::GatedDelta spec_;
-  JoinedLinear in_;
+  PackedLinear in_;
   WeightAndBias conv_;
   Tensor dt_bias_;
   Tensor a_log_;

@@ -23,7 +23,7 @@ class GlobalAttention final : public Module {
   arch::Attention spec_;
   int64_t tokens_;
   Linear q_;
-  JoinedLinear kv_;
+  PackedLinear kv_;
 };
 
 }  // namespace lamina::nn

@@ -93,7 +93,7 @@ class LightningMixer final : public RecurrentMixer {
 
   arch::Lightning spec_;
   int64_t layers_;
-  JoinedLinear qkv_;
+  PackedLinear qkv_;
   Linear gate_;
   NormLayer norm_;
   Linear o_;

@@ -91,7 +91,7 @@ class MlaMixer final : public Mixer {
 
   arch::Mla spec_;
   RotaryPosition* rotary_ = nullptr;
-  JoinedLinear down_;  ///< q_down or q, packed with kv_down
+  PackedLinear down_;  ///< q_down or q, packed with kv_down
   std::optional<NormLayer> q_norm_;
   std::optional<Linear> q_up_;
   NormLayer kv_norm_;

@@ -55,7 +55,7 @@ class RelativeAttention final : public Mixer {
   int64_t d_model_;
   int64_t memory_;
   PositionTables& positions_;
-  JoinedLinear qkv_;
+  PackedLinear qkv_;
   HeadNorm q_norm_;
   HeadNorm k_norm_;
   WeightTable r_;

@@ -103,7 +103,7 @@ Tensor norm_rotary(const Tensor& x, const Tensor& weight, const Tensor& cos, con
   return y;
 }
 
-NormedHeads norm_rotary_joined(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const Tensor& q_weight,
+NormedHeads norm_rotary_packed(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const Tensor& q_weight,
                                const Tensor& k_weight, const Tensor& cos, const Tensor& sin, const RmsNormOptions& norm,
                                const RotaryOptions& rotation) {
   LAMINA_CHECK(n_heads >= 0 && n_kv_heads >= 0 && qkv.rank() == 4 && n_kv_heads <= qkv.dim(2) &&

@@ -18,7 +18,7 @@ namespace lamina::ops {
 Tensor norm_rotary(const Tensor& x, const Tensor& weight, const Tensor& cos, const Tensor& sin,
                    const RmsNormOptions& norm = {}, const RotaryOptions& rotation = {});
 
-/// Result of norm_rotary_joined().
+/// Result of norm_rotary_packed().
 struct NormedHeads {
   Tensor q;  ///< [batch, seq, n_heads, head_dim], normalized and rotated
   Tensor k;  ///< [batch, seq, n_kv_heads, head_dim], likewise
@@ -30,7 +30,7 @@ struct NormedHeads {
 ///   q_weight, k_weight  [head_dim] or undefined
 /// If the GPU kernel supports the shape, backward writes the gradients directly into the packed dqkv. Otherwise splits
 /// qkv and calls norm_rotary() twice.
-NormedHeads norm_rotary_joined(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const Tensor& q_weight,
+NormedHeads norm_rotary_packed(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const Tensor& q_weight,
                                const Tensor& k_weight, const Tensor& cos, const Tensor& sin,
                                const RmsNormOptions& norm = {}, const RotaryOptions& rotation = {});
 
