@@ -112,7 +112,7 @@ class Tensor {
   bool has_memory() const;  ///< false between release_memory() and restore_memory()
 
   const std::shared_ptr<GradLink>& grad_link() const { return impl().link; }  ///< null if no tape tracks this tensor
-  void set_grad_link(std::shared_ptr<GradLink> link) { impl().link = std::move(link); }  ///< called by tapes only
+  void set_grad_link(std::shared_ptr<GradLink> link) { impl().link = std::move(link); }  ///< for tapes
 
  private:
   struct Storage;

@@ -10,18 +10,15 @@
 #include "lamina/base/philox.h"
 #include "lamina/ops/elementwise/increment_kernel.h"
 #include "lamina/ops/linear/fused/row_step.cuh"
+#include "lamina/ops/sampling/block_mass.cuh"
 #include "lamina/ops/sampling/sample_kernel.h"
-#include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: kernel helpers
+using namespace sampling;  // NOLINT: kernel helpers
 
-using Mass = unsigned long long;
-
-constexpr int kSampleThreads = 1024;
-constexpr int kSampleWarps = kSampleThreads / kWarp;
+constexpr int kSampleThreads = kMassThreads;
 constexpr int64_t kFewSampled = 8;     // up to this many rows are sampled by clusters
 constexpr Mass kRankOfNan = ~Mass{0};  // Argmax::rank of NaN
 
@@ -40,76 +37,35 @@ struct RowOfLogits {
 
   __device__ float at(int64_t id) const { return to_float(logits[id]); }
   __device__ float weight(float logit) const { return expf((logit - most) / temperature); }
-  __device__ Mass mass(float logit) const { return static_cast<Mass>(weight(logit) * 0x1p40F); }
+  __device__ Mass mass(float logit) const { return static_cast<Mass>(weight(logit) * kMassUnit); }
 };
-
-/// Sum over the block, returned in every thread; `scratch` holds one value per warp.
-__device__ Mass sum_of_block(Mass value, Mass* scratch) {
-  for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
-  if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = value;
-  __syncthreads();
-  value = scratch[threadIdx.x % kWarp];
-  for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
-  __syncthreads();
-  return value;
-}
-static_assert(kSampleWarps == kWarp, "one lane reads each warp's number");
-
-/// Exclusive prefix sum: the sum over all threads before this one.
-__device__ Mass sum_before(Mass value, Mass* scratch) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  Mass running = value;
-  for (int step = 1; step < kWarp; step *= 2) {
-    const Mass other = __shfl_up_sync(kAllLanes, running, step);
-    if (lane >= step) running += other;
-  }
-  if (lane == kWarp - 1) scratch[threadIdx.x / kWarp] = running;
-  __syncthreads();
-  Mass before = running - value;
-  for (int warp = 0; warp < static_cast<int>(threadIdx.x) / kWarp; ++warp) before += scratch[warp];
-  __syncthreads();
-  return before;
-}
 
 /// The largest key k such that the tokens with keys ≥ k have a total worth(logit, key) of at least `enough`.
 template <class T, class Worth>
-__device__ uint32_t radix_threshold(const RowOfLogits<T>& row, Mass enough, Mass* scratch, const Worth& worth) {
-  uint32_t bound = 0;
-  for (int shift = 30; shift >= 0; shift -= 2) {
-    Mass sums[3] = {};
+__device__ uint32_t row_threshold(const RowOfLogits<T>& row, Mass enough, Mass* scratch, const Worth& worth) {
+  return radix_threshold(enough, scratch, [&](auto&& item) {
     for (int64_t id = threadIdx.x; id < row.vocab; id += kSampleThreads) {
       const float logit = row.at(id);
       const uint32_t key = key_of(logit);
-      if (key < bound + (1U << shift)) continue;
-      const Mass value = worth(logit, key);
-#pragma unroll
-      for (uint32_t part = 1; part <= 3; ++part) {
-        if (key >= bound + (part << shift)) sums[part - 1] += value;
-      }
+      item(key, [&] { return worth(logit, key); });
     }
-    uint32_t parts = 0;
-#pragma unroll
-    for (int part = 0; part < 3; ++part) parts += sum_of_block(sums[part], scratch) >= enough ? 1 : 0;
-    bound += parts << shift;
-  }
-  return bound;
+  });
 }
 
 /// The tokens that the filters keep: those with keys above `bound`, and the first `on_bound` of those with keys equal
 /// to it.
-struct Kept {
+struct Filtered {
   uint32_t bound = 0;
   Mass on_bound = ~Mass{0};
   float least_weight = 0;
 };
 
 template <class T>
-__device__ Kept filtered(const RowOfLogits<T>& row, const SampleOptions& options, Mass* scratch) {
-  Kept kept;
+__device__ Filtered filtered(const RowOfLogits<T>& row, const SampleOptions& options, Mass* scratch) {
+  Filtered kept;
   kept.least_weight = static_cast<float>(options.min_p);
   if (options.top_k > 0 && options.top_k < row.vocab) {
-    kept.bound =
-        radix_threshold(row, static_cast<Mass>(options.top_k), scratch, [](float, uint32_t) { return Mass{1}; });
+    kept.bound = row_threshold(row, static_cast<Mass>(options.top_k), scratch, [](float, uint32_t) { return Mass{1}; });
   }
   if (options.top_p >= 1) return kept;
   const uint32_t floor = kept.bound;
@@ -118,10 +74,10 @@ __device__ Kept filtered(const RowOfLogits<T>& row, const SampleOptions& options
     const float logit = row.at(id);
     if (key_of(logit) >= floor) own += row.mass(logit);
   }
-  const Mass all = sum_of_block(own, scratch);
+  const Mass all = block_total(own, scratch);
   const Mass to_drop = min(static_cast<Mass>((1 - options.top_p) * static_cast<double>(all)), all - 1);
   const auto mass = [&](float logit, uint32_t key) { return key >= floor ? row.mass(logit) : Mass{0}; };
-  kept.bound = max(radix_threshold(row, all - to_drop, scratch, mass), floor);
+  kept.bound = max(row_threshold(row, all - to_drop, scratch, mass), floor);
   Mass below = 0;
   Mass equals = 0;
   for (int64_t id = threadIdx.x; id < row.vocab; id += kSampleThreads) {
@@ -130,8 +86,8 @@ __device__ Kept filtered(const RowOfLogits<T>& row, const SampleOptions& options
     if (key >= floor && key < kept.bound) below += row.mass(logit);
     equals += key == kept.bound ? 1 : 0;
   }
-  below = sum_of_block(below, scratch);
-  equals = sum_of_block(equals, scratch);
+  below = block_total(below, scratch);
+  equals = block_total(equals, scratch);
   const uint32_t bits = (kept.bound & 0x80000000U) != 0 ? kept.bound & 0x7fffffffU : ~kept.bound;
   const Mass each = row.mass(__uint_as_float(bits));
   kept.on_bound = equals - (each == 0 ? 0 : min((to_drop - below) / each, equals - 1));
@@ -158,11 +114,6 @@ struct Argmax {
   }
   __device__ static int64_t id_of(Mass rank) { return 0xffffffffU - static_cast<uint32_t>(rank); }
 };
-
-__device__ Mass largest_of_warp(Mass value) {
-  for (int step = kWarp / 2; step > 0; step /= 2) value = max(value, __shfl_xor_sync(kAllLanes, value, step));
-  return value;
-}
 
 /// The highest Argmax::rank in a block's part of the row, returned in every thread. The row is divided among `shares`
 /// blocks.
@@ -192,12 +143,7 @@ __device__ Mass highest_rank(const RowOfLogits<T>& row, bool packed, int share, 
   } else {
     for (int id = begin; id < row.vocab; id += hop) met.add(row.at(id), id);
   }
-  const Mass best = largest_of_warp(met.rank());
-  if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = best;
-  __syncthreads();
-  const Mass highest = largest_of_warp(scratch[threadIdx.x % kWarp]);
-  __syncthreads();
-  return highest;
+  return block_largest(met.rank(), scratch);
 }
 
 /// The highest rank of the cluster's blocks; valid in the first block.
@@ -209,13 +155,13 @@ __device__ Mass highest_of_cluster(Mass rank, int share, Mass (&ranks)[kStepBloc
   }
   Cluster::meet();
 #endif
-  return largest_of_warp(ranks[threadIdx.x % kStepBlocks]);
+  return warp_largest(ranks[threadIdx.x % kStepBlocks]);
 }
 
 /// Returns, in every thread, the first token whose cumulative probability exceeds the random number, or `otherwise` if
 /// no token has a probability, as with infinite logits.
 template <class T>
-__device__ int64_t drawn_token(const RowOfLogits<T>& row, const Kept& kept, uint64_t word, int64_t otherwise,
+__device__ int64_t drawn_token(const RowOfLogits<T>& row, const Filtered& kept, uint64_t word, int64_t otherwise,
                                Mass* scratch) {
   __shared__ long long chosen;
   if (threadIdx.x == 0) chosen = otherwise;
@@ -225,7 +171,7 @@ __device__ int64_t drawn_token(const RowOfLogits<T>& row, const Kept& kept, uint
   Mass equals = 0;
   if (kept.on_bound != ~Mass{0}) {
     for (int64_t id = begin; id < end; ++id) equals += key_of(row.at(id)) == kept.bound ? 1 : 0;
-    equals = sum_before(equals, scratch);
+    equals = total_before(equals, scratch);
   }
   const auto visit_kept = [&](auto&& visit) {
     Mass met = equals;
@@ -241,8 +187,8 @@ __device__ int64_t drawn_token(const RowOfLogits<T>& row, const Kept& kept, uint
     own += mass;
     return false;
   });
-  Mass before = sum_before(own, scratch);
-  const Mass all = sum_of_block(own, scratch);
+  Mass before = total_before(own, scratch);
+  const Mass all = block_total(own, scratch);
   const Mass target = __umul64hi(word, all);
   if (own > 0 && before <= target && target < before + own) {
     visit_kept([&](int64_t id, Mass mass) {
@@ -273,7 +219,7 @@ struct Samples {
 
 template <class T>
 __global__ __launch_bounds__(kSampleThreads) void sample_kernel(const __grid_constant__ Samples<T> p) {
-  __shared__ Mass scratch[kSampleWarps];
+  __shared__ Mass scratch[3 * kWarp];
   __shared__ Mass ranks[kStepBlocks];
   const int r = static_cast<int>(blockIdx.x) / p.shares;
   const int share = static_cast<int>(blockIdx.x) % p.shares;
@@ -287,7 +233,7 @@ __global__ __launch_bounds__(kSampleThreads) void sample_kernel(const __grid_con
   if (rank == kRankOfNan && threadIdx.x == 0) report(p.faults, Fault::logit, r);
   if (rank != kRankOfNan && p.options.temperature > 0) {
     row.most = row.at(id);
-    const Kept kept = filtered(row, p.options, scratch);
+    const Filtered kept = filtered(row, p.options, scratch);
     const RandomKey key{p.options.seed, static_cast<uint64_t>(p.streams[r])};
     const auto bits = philox(key, static_cast<uint64_t>(p.drawn[r]));
     id = drawn_token(row, kept, (uint64_t{bits[0]} << 32U) | bits[1], id, scratch);

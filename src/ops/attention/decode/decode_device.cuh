@@ -6,12 +6,15 @@
 #include <type_traits>
 
 #include "lamina/ops/attention/cuda/mma/mma.cuh"
+#include "lamina/tensor/cuda/number.cuh"
 
 namespace lamina::ops::cuda {
 
 using lamina::cuda::FaultSlot;
 using lamina::cuda::kAllLanes;
 using lamina::cuda::kWarp;
+using lamina::cuda::load_number;
+using lamina::cuda::store_number;
 
 constexpr int kDecodeThreads = 256;
 constexpr int kDecodeWarps = kDecodeThreads / kWarp;
@@ -84,21 +87,6 @@ struct DecodeParams {
     return ((static_cast<int64_t>(b) * n_kv_heads + kv_head) * capacity + key) * width;
   }
 };
-
-__device__ inline float load_as(const void* from, DType type, int64_t at) {
-  if (type == DType::f32) return static_cast<const float*>(from)[at];
-  if (type == DType::bf16) return to_float(static_cast<const __nv_bfloat16*>(from)[at]);
-  return to_float(static_cast<const __half*>(from)[at]);
-}
-__device__ inline void store_as(void* to, DType type, int64_t at, float value) {
-  if (type == DType::f32) {
-    static_cast<float*>(to)[at] = value;
-  } else if (type == DType::bf16) {
-    static_cast<__nv_bfloat16*>(to)[at] = from_float<__nv_bfloat16>(value);
-  } else {
-    static_cast<__half*>(to)[at] = from_float<__half>(value);
-  }
-}
 
 /// Number of keys per split.
 __device__ inline int keys_of_share(const DecodeParams& p, int keys) {
@@ -359,7 +347,7 @@ __device__ void merge_split(const DecodeParams& p, int b, int kv_head, int first
     const MergedSoftmax own(stats[r], kDecodeWarps, sums + r * kDecodeWarps * width + c, width,
                             alone ? p.sink_of(kv_head, first_row + r) : kMinusLarge);
     if (alone) {
-      store_as(p.y, p.q_type, p.y_at(b, kv_head, first_row + r) + c, own.result());
+      store_number(p.y, p.q_type, p.y_at(b, kv_head, first_row + r) + c, own.result());
     } else if (p.clustered) {
       const int at = r * p.splits + split;
       *in_first_block(shared_values + at * width + c) = own.value;
@@ -380,7 +368,7 @@ __device__ void merge_split(const DecodeParams& p, int b, int kv_head, int first
     if (c >= p.d_v) continue;
     const MergedSoftmax all(shared_stats + r * p.splits, count, shared_values + r * p.splits * width + c, width,
                             p.sink_of(kv_head, first_row + r));
-    store_as(p.y, p.q_type, p.y_at(b, kv_head, first_row + r) + c, all.result());
+    store_number(p.y, p.q_type, p.y_at(b, kv_head, first_row + r) + c, all.result());
   }
 }
 

@@ -39,12 +39,6 @@ __device__ inline void prefetch_angles(const DecodeParams& p, int b) {
   lamina::cuda::prefetch_l2(p.sin + row * p.table_row + column);
 }
 
-__device__ inline float rounded_to(DType type, float value) {
-  if (type == DType::bf16) return to_float(from_float<__nv_bfloat16>(value));
-  if (type == DType::f16) return to_float(from_float<__half>(value));
-  return value;
-}
-
 /// Loads eight numbers of q's dtype as floats; zeros if not `inside`.
 __device__ inline void load_columns(const DecodeParams& p, int64_t at, bool inside, float (&out)[kColumns]) {
   if (p.q_type == DType::f32) {
@@ -119,7 +113,7 @@ struct LaneRotation {
 #pragma unroll
     for (int k = 0; k < kColumns; ++k) other[k] = p.interleaved ? x[k ^ 1] : split[k];
 #pragma unroll
-    for (int k = 0; k < kColumns; ++k) x[k] = rounded_to(p.q_type, fmaf(x[k], cos[k], other[k] * sin[k]));
+    for (int k = 0; k < kColumns; ++k) x[k] = lamina::cuda::rounded_to(p.q_type, fmaf(x[k], cos[k], other[k] * sin[k]));
   }
 };
 

@@ -10,6 +10,7 @@
 #include "lamina/ops/attention/cuda/mma/mma.cuh"
 #include "lamina/ops/attention/paged/page_rows.cuh"
 #include "lamina/ops/attention/paged/paged_step_kernel.h"
+#include "lamina/tensor/cuda/number.cuh"
 #include "lamina/tensor/cuda/split_f32.cuh"
 
 namespace lamina::ops::cuda::paged {
@@ -17,6 +18,9 @@ namespace lamina::ops::cuda::paged {
 using lamina::cuda::FaultSlot;
 using lamina::cuda::kAllLanes;
 using lamina::cuda::kWarp;
+using lamina::cuda::load_number;
+using lamina::cuda::rounded_to;
+using lamina::cuda::store_number;
 
 constexpr int kTileKeys = 16;    // keys of a tile, per warp; a tile never crosses a page
 constexpr int kLeastSplit = 32;  // minimum tiles per split
@@ -207,20 +211,6 @@ __device__ __noinline__ inline float paged_score(const Params& p, int count, int
   return s * kLog2E;
 }
 
-__device__ inline float load_number(const void* from, DType type, int64_t at) {
-  if (type == DType::f32) return static_cast<const float*>(from)[at];
-  if (type == DType::bf16) return to_float(static_cast<const __nv_bfloat16*>(from)[at]);
-  return to_float(static_cast<const __half*>(from)[at]);
-}
-__device__ inline void store_number(void* to, DType type, int64_t at, float value) {
-  if (type == DType::f32) {
-    static_cast<float*>(to)[at] = value;
-  } else if (type == DType::bf16) {
-    static_cast<__nv_bfloat16*>(to)[at] = from_float<__nv_bfloat16>(value);
-  } else {
-    static_cast<__half*>(to)[at] = from_float<__half>(value);
-  }
-}
 /// Stores four numbers at an address aligned to their size.
 __device__ inline void store_four(void* to, DType type, int64_t at, const float (&x)[4]) {
   if (type == DType::f32) {
@@ -232,11 +222,6 @@ __device__ inline void store_four(void* to, DType type, int64_t at, const float 
     lamina::cuda::store_vector_plain(static_cast<__half*>(to) + at,
                                      uint2{pack_pair<__half>(x[0], x[1]), pack_pair<__half>(x[2], x[3])});
   }
-}
-__device__ inline float rounded_to(DType type, float value) {
-  if (type == DType::bf16) return to_float(from_float<__nv_bfloat16>(value));
-  if (type == DType::f16) return to_float(from_float<__half>(value));
-  return value;
 }
 
 }  // namespace lamina::ops::cuda::paged
