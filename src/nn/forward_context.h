@@ -43,7 +43,7 @@ struct ChunkNeighbours {
   NeighbourEncoder* encoder = nullptr;  ///< null: layers skip chunked cross-attention
   /// [batch · chunks, neighbours · length, width]: the encoder's output, set by the first layer that needs it.
   Tensor states;
-  bool encoded = false;  ///< whether that layer has run
+  bool encoded = false;  ///< whether `states` has been set
 };
 
 /// State of one forward pass: its settings, and the losses that layers report. The model creates one per call; layers
