@@ -14,7 +14,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 /// Transposes the 4×4 square in each 128-bit block of four rows.
 template <class D>
-HWY_INLINE void turn_blocks(D d, hn::Vec<D>* row) {
+HWY_INLINE void transpose_blocks(D d, hn::Vec<D>* row) {
   const hn::Repartition<double, D> pairs;
   const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, row[0], row[1]));
   const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, row[2], row[3]));
@@ -31,7 +31,7 @@ template <class D, int kRows = static_cast<int>(hn::MaxLanes(D()))>
 HWY_INLINE void transpose_square(D d, hn::Vec<D> (&row)[kRows]) {
   static_assert(sizeof(hn::TFromD<D>) == 4 && (kRows == 4 || kRows == 8 || kRows == 16));
 #pragma GCC unroll 4
-  for (int i = 0; i < kRows; i += 4) turn_blocks(d, row + i);
+  for (int i = 0; i < kRows; i += 4) transpose_blocks(d, row + i);
   if constexpr (kRows == 8) {
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) {

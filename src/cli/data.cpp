@@ -146,7 +146,7 @@ void show_tasks(const TaskArguments& arguments) {
     std::printf("%s\n", line.c_str());
   }
   std::printf("%lld tokens in the vocabulary; chance accuracy %.1f %%\n",
-              static_cast<long long>(data::task_vocab_size(task)), 100 * data::task_chance(task));
+              static_cast<long long>(data::task_vocab_size(task)), 100 * data::chance_accuracy(task));
 }
 
 void add_prepare(CLI::App& command, const std::shared_ptr<DataArguments>& arguments) {

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr size_t kPiece = size_t{1} << 20U;
 
 bool is_json_lines(const std::string& extension) { return extension == ".jsonl" || extension == ".ndjson"; }
-bool is_taken(const std::string& extension) {
+bool is_source_file(const std::string& extension) {
   return extension == ".txt" || extension == ".md" || is_json_lines(extension);
 }
 
@@ -141,7 +141,7 @@ void Sources::add_folder(const std::string& path) {
   std::vector<std::string> found;
   std::error_code error;
   for (fs::recursive_directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->is_regular_file(error) && is_taken(entry->path().extension().string())) {
+    if (entry->is_regular_file(error) && is_source_file(entry->path().extension().string())) {
       found.push_back(entry->path().string());
     }
   }

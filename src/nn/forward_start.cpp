@@ -8,7 +8,7 @@ namespace lamina::nn {
 namespace {
 
 /// Sets the positions of packed documents. They restart at 0 in each document.
-void place_documents(const std::vector<int64_t>& starts, const Device& device, ForwardContext& pass) {
+void set_document_positions(const std::vector<int64_t>& starts, const Device& device, ForwardContext& pass) {
   std::vector<int64_t> positions;
   for (size_t d = 1; d < starts.size(); ++d) {
     const int64_t length = starts[d] - starts[d - 1];
@@ -18,7 +18,7 @@ void place_documents(const std::vector<int64_t>& starts, const Device& device, F
   pass.positions = Tensor::from(positions, {pass.seq}, device);
 }
 
-void place_given_documents(const Tensor& given, const Device& device, ForwardContext& pass) {
+void use_document_starts(const Tensor& given, const Device& device, ForwardContext& pass) {
   LAMINA_CHECK(given.rank() == 1 && (given.dtype() == DType::i64 || given.dtype() == DType::i32),
                "model: document_starts is ", given.dtype(), " ", given.shape(),
                "; expected [documents + 1] of i64 or i32");
@@ -27,11 +27,11 @@ void place_given_documents(const Tensor& given, const Device& device, ForwardCon
                    std::is_sorted(starts.begin(), starts.end()),
                "model: document_starts must ascend from 0 to seq = ", pass.seq, "; check the packing of the batch");
   pass.document_starts = given;
-  place_documents(starts, device, pass);
+  set_document_positions(starts, device, pass);
 }
 
 /// Sets the positions of this rank's share of the sequences (context parallelism).
-void place_share(const RunOptions& options, const ForwardStart& start, ForwardContext& pass) {
+void set_shared_positions(const RunOptions& options, const ForwardStart& start, ForwardContext& pass) {
   const ops::ContextShare& share = *options.context;
   LAMINA_CHECK(!options.document_starts.defined() && options.lengths.empty() && !options.segments.defined() &&
                    !options.source.defined() && !options.neighbours.defined() && options.observer == nullptr,
@@ -64,7 +64,7 @@ void remove_padding(const std::vector<int64_t>& lengths, ForwardStart& start) {
   pass.batch = 1;
   pass.seq = start.ids.dim(1);
   pass.document_starts = Tensor::from(pass.row_starts, {static_cast<int64_t>(pass.row_starts.size())}, device);
-  place_documents(pass.row_starts, device, pass);
+  set_document_positions(pass.row_starts, device, pass);
 }
 
 }  // namespace
@@ -121,8 +121,8 @@ ForwardStart start_forward(const Tensor& ids, const RunOptions& options) {
   }
   LAMINA_CHECK(options.lengths.empty() || !options.document_starts.defined(),
                "model: lengths and document_starts are both given; rows with padding cannot hold packed documents");
-  if (options.context) place_share(options, start, pass);
-  if (options.document_starts.defined()) place_given_documents(options.document_starts, ids.device(), pass);
+  if (options.context) set_shared_positions(options, start, pass);
+  if (options.document_starts.defined()) use_document_starts(options.document_starts, ids.device(), pass);
   if (options.lengths.empty()) return start;
   check_lengths(options.lengths, start);
   const bool even =

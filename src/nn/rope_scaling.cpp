@@ -16,9 +16,9 @@ double ntk_theta(double theta, double ratio, int64_t dim) {
   return theta * std::pow(ratio, d / (d - 2.0));
 }
 
-/// The (fractional) index of the pair that makes `turns` full rotations within `length` positions.
-double pair_turning(double turns, double theta, int64_t dim, int64_t length) {
-  const double per_radian = static_cast<double>(length) / (turns * 2.0 * std::numbers::pi);
+/// The (fractional) index of the pair that makes `rotations` full rotations within `length` positions.
+double pair_of_rotations(double rotations, double theta, int64_t dim, int64_t length) {
+  const double per_radian = static_cast<double>(length) / (rotations * 2.0 * std::numbers::pi);
   return static_cast<double>(dim) * std::log(per_radian) / (2.0 * std::log(theta));
 }
 
@@ -48,8 +48,8 @@ struct Scale {
   }
 
   RopeFrequencies operator()(const arch::YarnScaling& yarn) const {
-    double low = pair_turning(yarn.beta_fast, rope.theta, dim, *yarn.original_length);
-    double high = pair_turning(yarn.beta_slow, rope.theta, dim, *yarn.original_length);
+    double low = pair_of_rotations(yarn.beta_fast, rope.theta, dim, *yarn.original_length);
+    double high = pair_of_rotations(yarn.beta_slow, rope.theta, dim, *yarn.original_length);
     if (yarn.truncate) {
       low = std::floor(low);
       high = std::ceil(high);

@@ -14,7 +14,7 @@ namespace lamina::text {
 namespace {
 
 constexpr int64_t kMostIds = int64_t{1} << 24;
-constexpr double kGreatestScore = 1e9;  // limit for a valid file; sums over any text stay finite
+constexpr double kMaxScore = 1e9;  // limit for a valid file; sums over any text stay finite
 
 VocabEntry entry_of(const std::string& token, const TokenizerSpec& spec) {
   if (spec.symbols == Symbols::bytes) {
@@ -68,7 +68,7 @@ void add_scored(TokenizerSpec& spec, const std::vector<std::pair<std::string, do
     const size_t id = spec.vocab.size();
     LAMINA_CHECK(!token.empty() && valid_prefix(token) == token.size(), name, ": token ", id, " is ",
                  token.empty() ? "empty" : "no UTF-8");
-    LAMINA_CHECK(std::abs(score) <= kGreatestScore, name, ": token ", id, " has the score ", score,
+    LAMINA_CHECK(std::abs(score) <= kMaxScore, name, ": token ", id, " has the score ", score,
                  "; expected a log probability");
     spec.vocab.push_back(entry_of(token, spec));
     spec.scores.push_back(score);

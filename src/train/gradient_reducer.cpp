@@ -33,7 +33,7 @@ GradientReducer::GradientReducer(Tape& tape, NamedTensors parameters, const Shar
     own_.push_back(Tensor::empty({own}, accumulation_type(first.dtype()), first.device()));
     own_in_bf16_.push_back(options_.bf16 ? Tensor::empty({own}, type, first.device()) : Tensor());
   }
-  if (!options_.before_ranks && options_.beside_backward) thread_ = std::thread([this] { work(); });
+  if (!options_.before_ranks && options_.overlaps_backward) thread_ = std::thread([this] { work(); });
 }
 
 GradientReducer::~GradientReducer() {
@@ -60,7 +60,7 @@ DType GradientReducer::travel_type(const Tensor& parameter) const {
 }
 
 bool GradientReducer::every_micro_batch() const {
-  return !buffers_.empty() && options_.scatter && !options_.beside_backward && !options_.ordered &&
+  return !buffers_.empty() && options_.scatter && !options_.overlaps_backward && !options_.ordered &&
          !options_.before_ranks;
 }
 
@@ -105,7 +105,7 @@ void GradientReducer::complete(size_t parameter, Tensor gradient) {
   const size_t bucket = plan_.bucket_of(parameter);
   --left_[bucket];
   if (buffers_.empty() || options_.before_ranks) return;
-  if (!options_.beside_backward) return left_[bucket] == 0 ? send(bucket) : void();
+  if (!options_.overlaps_backward) return left_[bucket] == 0 ? send(bucket) : void();
   // Buckets are sent in order, because all ranks must make the same calls.
   while (sent_ < left_.size() && left_[sent_] == 0) send(sent_++);
 }
@@ -132,7 +132,7 @@ void GradientReducer::fill(size_t bucket) {
 
 void GradientReducer::send(size_t bucket) {
   fill(bucket);
-  if (!options_.beside_backward) return reduce(bucket);
+  if (!options_.overlaps_backward) return reduce(bucket);
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(bucket);
@@ -208,7 +208,7 @@ void GradientReducer::finish() {
     }
     return widen();
   }
-  if (!buffers_.empty() && options_.beside_backward) {
+  if (!buffers_.empty() && options_.overlaps_backward) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return reduced_ == buffers_.size(); });
     if (error_) std::rethrow_exception(error_);

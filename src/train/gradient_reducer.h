@@ -24,7 +24,7 @@ struct ReducerOptions {
   bool bf16 = false;
   /// Reduce buckets in a separate thread during backward. False if backward itself communicates (ZeRO-3): buckets are
   /// then reduced in backward's own thread.
-  bool beside_backward = true;
+  bool overlaps_backward = true;
   /// Called in finish() with the sums over micro-batches, before they are summed over ranks. If set, nothing is reduced
   /// during backward, because backward itself may communicate (tensor and context parallelism).
   std::function<void(const std::vector<Tensor>& sums)> before_ranks = {};

@@ -36,7 +36,7 @@ Replicas::Replicas(Tape& tape, NamedTensors parameters, const Recipe& recipe, st
   ReducerOptions options{.ordered = recipe.layout.order == SumOrder::ordered,
                          .scatter = zero_ >= 2,
                          .bf16 = recipe.layout.reduce == ReduceType::bf16,
-                         .beside_backward = divided == nullptr};
+                         .overlaps_backward = divided == nullptr};
   if (sharded != nullptr) {
     options.before_ranks = [this, sharded](const std::vector<Tensor>& sums) {
       sharded->sum_gradients(parameters_, sums);

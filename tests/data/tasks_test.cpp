@@ -154,7 +154,7 @@ TEST(Tasks, ChanceIsWhatItShouldBe) {
         ++asked;
       }
     }
-    const double chance = task_chance(task);
+    const double chance = chance_accuracy(task);
     EXPECT_EQ(static_cast<double>(seen.size()), std::round(1 / chance)) << task_name(task);
     if (std::holds_alternative<Sorting>(task)) continue;  // a row's answers depend on one another
     for (const auto& [answer, times] : seen) {

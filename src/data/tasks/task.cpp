@@ -29,7 +29,7 @@ std::string_view task_about(const Task& task) {
 int64_t task_vocab_size(const Task& task) {
   return std::visit([](const auto& t) { return t.vocab_size(); }, task);
 }
-double task_chance(const Task& task) {
+double chance_accuracy(const Task& task) {
   return std::visit([](const auto& t) { return 1.0 / static_cast<double>(t.answers()); }, task);
 }
 std::string spelled(const Task& task, int64_t token) {

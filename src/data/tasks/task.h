@@ -26,7 +26,7 @@ std::string_view task_name(const Task& task);
 std::string_view task_about(const Task& task);
 int64_t task_vocab_size(const Task& task);
 /// Chance accuracy.
-double task_chance(const Task& task);
+double chance_accuracy(const Task& task);
 std::string spelled(const Task& task, int64_t token);
 
 /// Throws Error if the task's parameters are invalid or rows of this length are too short.

@@ -94,7 +94,7 @@ Config read_config(std::string_view text, const std::string& name, std::optional
 }
 
 std::string write_config(const Family& family, const arch::ArchSpec& resolved, const Metadata& tokens, DType dtype) {
-  Draft draft = take_apart(resolved);
+  Draft draft = draft_of(resolved);
   draft.headless = is_headless(family, resolved);
   ConfigMap map;
   family.config(map, draft);

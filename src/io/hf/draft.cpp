@@ -219,7 +219,7 @@ ArchSpec assemble(const Draft& draft) {
   return spec;
 }
 
-Draft take_apart(const ArchSpec& resolved) {
+Draft draft_of(const ArchSpec& resolved) {
   Draft draft;
   draft.spec = resolved;
   draft.spec.layers.clear();

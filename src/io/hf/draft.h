@@ -23,13 +23,13 @@ struct Draft {
   std::optional<arch::QueryTemperature> unrotated_temperature;  ///< temperature that only the layers without RoPE have
   std::vector<bool> dense;  ///< layers with dense_ffn instead of the block's experts; empty: none
   arch::GatedFfn dense_ffn;
-  bool has_experts = false;                   ///< set by take_apart(): some layer has experts
+  bool has_experts = false;                   ///< set by draft_of(): some layer has experts
   std::optional<arch::PlainFfn> dense_plain;  ///< replaces dense_ffn
   std::optional<arch::Block> encoder_block;   ///< settings common to all encoder layers
   int64_t n_encoder_layers = 0;
   std::vector<bool> encoder_dense;         ///< encoder layers without experts, like `dense`
   std::vector<bool> other;                 ///< layers with other_mixer instead of the block's mixer; empty: none
-  std::optional<arch::Mixer> other_mixer;  ///< the mixer of these layers; take_apart() stores the first one it finds
+  std::optional<arch::Mixer> other_mixer;  ///< the mixer of these layers; draft_of() stores the first one it finds
   bool first_unnormed = false;             ///< the first layer has no norm before its mixer
   bool scale_falls_by_layer = false;       ///< layer i divides its attention scale by i + 1
   bool headless = false;                   ///< an encoder without a masked-language-model head (HeadlessFiles)
@@ -38,7 +38,7 @@ struct Draft {
 /// The architecture that a draft describes, not resolved.
 arch::ArchSpec assemble(const Draft& draft);
 /// The draft that is closest to a resolved architecture. If a draft can represent it exactly, assemble() restores it.
-Draft take_apart(const arch::ArchSpec& resolved);
+Draft draft_of(const arch::ArchSpec& resolved);
 
 /// Normal form of a resolved architecture, for comparisons. Layers are grouped in one fixed way, positions are stored
 /// in the layers, and fields without effect on the model's output have their defaults.

@@ -328,7 +328,7 @@ std::vector<std::pair<std::string, std::string>> read_machine(const Place& place
 }
 
 /// Variant names must be unique. Equal labels are made unique with the name.
-void tell_apart(std::vector<Variant>& variants, const std::string& file) {
+void make_labels_unique(std::vector<Variant>& variants, const std::string& file) {
   std::map<std::string, int> names;
   std::map<std::string, int> labels;
   for (const Variant& variant : variants) {
@@ -410,7 +410,7 @@ Study read_study(const std::string& text, const std::string& name, Language lang
   }
   for (const Place& item : file.at("variants").list()) study.variants.push_back(read_variant(item));
   keep_one_comparison(study);
-  tell_apart(study.variants, name);
+  make_labels_unique(study.variants, name);
   for (const Place& item : file.maybe("findings").list()) {
     Finding finding{item.maybe("kind").text(), item.at("text").text(), "", item.maybe("claim").text()};
     if (const Place verdict = item.maybe("verdict"); !verdict.is_null()) {

@@ -34,7 +34,7 @@ PlainFfn::PlainFfn(int64_t d_model, const arch::PlainFfn& spec, const ParameterF
   add_child("down", down_);
 }
 
-Tensor PlainFfn::bent(const Tensor& inner, Tape* recompute) const {
+Tensor PlainFfn::activated(const Tensor& inner, Tape* recompute) const {
   const Tensor hidden = xielu_->forward(inner);
   Tensor y = down_.forward(hidden);
   recompute_in_backward(recompute, hidden, [this, kept = inner.detach()] { return xielu_->forward(kept); });
@@ -42,7 +42,7 @@ Tensor PlainFfn::bent(const Tensor& inner, Tape* recompute) const {
 }
 
 Tensor PlainFfn::forward(const Tensor& x, ForwardContext& pass) {
-  if (xielu_) return bent(up_.forward(x), pass.recompute);
+  if (xielu_) return activated(up_.forward(x), pass.recompute);
   if (!has_unquantized_weight()) return down_.forward(up_.forward(x, activation_));
   return ops::feed_forward(
       x, {up_.weight(), up_.bias(), down_.weight(), down_.bias()}, activation_,
@@ -50,7 +50,7 @@ Tensor PlainFfn::forward(const Tensor& x, ForwardContext& pass) {
 }
 
 Tensor PlainFfn::forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& /*pass*/) {
-  if (xielu_) return bent(up_.forward_normed(stream, norm), nullptr);
+  if (xielu_) return activated(up_.forward_normed(stream, norm), nullptr);
   if (!has_unquantized_weight()) return down_.forward(up_.forward_normed(stream, norm, activation_));
   const ops::FeedForwardWeights weights{up_.weight(), up_.bias(), down_.weight(), down_.bias()};
   return stream.take(ops::feed_forward_step(stream.x, stream.branch, norm.row_norm(), weights, activation_));

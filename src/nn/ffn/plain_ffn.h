@@ -30,7 +30,7 @@ class PlainFfn final : public Ffn {
  private:
   bool has_unquantized_weight() const { return up_.has_unquantized_weight() && down_.has_unquantized_weight(); }
   /// down(xielu(inner))
-  Tensor bent(const Tensor& inner, Tape* recompute) const;
+  Tensor activated(const Tensor& inner, Tape* recompute) const;
 
   ops::Activation activation_;
   std::optional<LearnedXielu> xielu_;

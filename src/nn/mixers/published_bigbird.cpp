@@ -45,9 +45,9 @@ Blocks paper_choices(const Blocks& middle, int64_t i, int64_t blocks, int64_t la
 /// One table per head, drawn over all blocks of the model's context.
 std::vector<Blocks> paper_tables(const arch::BigBirdPattern& p, int64_t heads, int64_t rows, int64_t context,
                                  NumpyGenerator& random) {
-  constexpr int64_t kReach = 1024;
+  constexpr int64_t kRandomLength = 1024;
   const int64_t blocks = context / p.block;
-  const int64_t last = (kReach > 2 * p.block ? kReach / p.block : blocks) - 1;
+  const int64_t last = (kRandomLength > 2 * p.block ? kRandomLength / p.block : blocks) - 1;
   Blocks middle;
   for (int64_t block = 1; block < blocks - 1; ++block) middle.push_back(static_cast<int32_t>(block));
   std::vector<Blocks> tables;

@@ -55,17 +55,17 @@ template <class T, int kWidth, class Function>
 __global__ void __launch_bounds__(kLanes* kRows, 4)
     activation_columns(int64_t rows, int64_t out, int64_t range, const T* z, const T* dy, T* dz, float* partial) {
   using S = Vec<T, kWidth>;
-  constexpr int kUnderWay = 2;  // rows in flight per thread
+  constexpr int kRowsInFlight = 2;  // rows in flight per thread
   __shared__ float sums[kRows][kLanes * kWidth];
   const int64_t column = (blockIdx.x * int64_t{kLanes} + threadIdx.x) * kWidth;
   const int64_t begin = blockIdx.y * range;
   const int64_t end = min(rows, begin + range);
   float sum[kWidth] = {};
-  for (int64_t first = begin + threadIdx.y; first < end && column < out; first += kRows * kUnderWay) {
-    S in[kUnderWay];
-    S before[kUnderWay];
+  for (int64_t first = begin + threadIdx.y; first < end && column < out; first += kRows * kRowsInFlight) {
+    S in[kRowsInFlight];
+    S before[kRowsInFlight];
 #pragma unroll
-    for (int n = 0; n < kUnderWay; ++n) {
+    for (int n = 0; n < kRowsInFlight; ++n) {
       const int64_t at = (first + n * kRows) * out + column;
       if (first + n * kRows < end) {
         in[n] = *reinterpret_cast<const S*>(dy + at);
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kLanes* kRows, 4)
       }
     }
 #pragma unroll
-    for (int n = 0; n < kUnderWay; ++n) {
+    for (int n = 0; n < kRowsInFlight; ++n) {
       const int64_t at = (first + n * kRows) * out + column;
       if (first + n * kRows < end) {
 #pragma unroll

@@ -14,8 +14,8 @@ template <int kBlocks>
 struct DistanceSums {
   static constexpr int kRows = 16;
   static constexpr int kColumns = 8 * kBlocks;
-  static constexpr int kReach = kRows + kColumns;  // distances stored beyond flat_from
-  static constexpr int kDiagonals = kBlocks + 1;   // diagonals of 8×8 blocks
+  static constexpr int kMargin = kRows + kColumns;  // distances stored beyond flat_from
+  static constexpr int kDiagonals = kBlocks + 1;    // diagonals of 8×8 blocks
   // Floats per diagonal, padded so that four diagonals use different banks.
   static constexpr int kDiagonalFloats = 72;
   static constexpr int kPasses = (8 * (kDiagonals + 1) + 31) / 32;
@@ -23,7 +23,7 @@ struct DistanceSums {
   static constexpr int kScratch = (4 * kPasses + 1) * kDiagonalFloats;
 
   /// Distances range from −half() to half() − 1.
-  __host__ __device__ static constexpr int half(int flat_from) { return flat_from + kReach; }
+  __host__ __device__ static constexpr int half(int flat_from) { return flat_from + kMargin; }
   /// Floats of shared memory that a warp needs.
   __host__ __device__ static constexpr int floats(int flat_from) { return 2 * half(flat_from) + kScratch; }
 

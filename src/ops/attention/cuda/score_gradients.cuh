@@ -57,7 +57,7 @@ __device__ inline void hide_by_queries(const AttentionParams& p, const ScoreInde
 /// first query. hide(s) sets masked weights to zero.
 template <ScoreFeatures kWork, int kRowTiles, int kBlocks, class Hide>
 __device__ inline void find_gradients_by_keys(const AttentionParams& p, const HeadBias& bias, const ScoreIndex& place,
-                                              const KeptOf<kWork, true, kRowTiles, kBlocks>& kept, float shift,
+                                              const DropoutMaskOf<kWork, true, kRowTiles, kBlocks>& kept, float shift,
                                               const float* base, const float* delta,
                                               AccumulatorTile<kRowTiles, kBlocks>& s,
                                               AccumulatorTile<kRowTiles, kBlocks>& ds, const Hide& hide) {
@@ -122,8 +122,8 @@ struct QueryRows {
 template <ScoreFeatures kWork, int kRowTiles, int kBlocks, class Hide>
 __device__ inline void find_gradients_by_queries(const AttentionParams& p, const HeadBias& bias,
                                                  const ScoreIndex& place,
-                                                 const KeptOf<kWork, false, kRowTiles, kBlocks>& kept, float shift,
-                                                 const QueryRows<kRowTiles>& rows,
+                                                 const DropoutMaskOf<kWork, false, kRowTiles, kBlocks>& kept,
+                                                 float shift, const QueryRows<kRowTiles>& rows,
                                                  AccumulatorTile<kRowTiles, kBlocks>& s,
                                                  AccumulatorTile<kRowTiles, kBlocks>& ds, const Hide& hide) {
   constexpr bool kDropped = has_dropout(kWork);

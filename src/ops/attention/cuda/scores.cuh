@@ -236,7 +236,7 @@ struct NoDropout {
 };
 
 template <ScoreFeatures kWork, bool kByKeys, int kRowTiles, int kBlocks>
-using KeptOf = std::conditional_t<has_dropout(kWork), DropoutMask<kByKeys, kRowTiles, kBlocks>, NoDropout>;
+using DropoutMaskOf = std::conditional_t<has_dropout(kWork), DropoutMask<kByKeys, kRowTiles, kBlocks>, NoDropout>;
 
 /// The random stream of dropout; 0 without dropout.
 template <ScoreFeatures kWork>

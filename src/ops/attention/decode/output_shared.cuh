@@ -10,7 +10,7 @@
 
 namespace lamina::ops::cuda::output_step {
 
-using lamina::cuda::kThirds;
+using lamina::cuda::kSplitParts;
 using lamina::cuda::shared_address;
 
 constexpr int kHeads = 8;  // maximum number of queries per KV head
@@ -43,12 +43,12 @@ struct alignas(16) OutputShared {
   static constexpr int kValuePitch = kD + 4;
 
   T tiles[kStages][2][kTileKeys * kD];
-  T queries[kThirds][kHeads][kQueryPitch];  ///< rotated and scaled
-  T fresh[2][kD];                           ///< the new key and value
+  T queries[kSplitParts][kHeads][kQueryPitch];  ///< rotated and scaled
+  T fresh[2][kD];                               ///< the new key and value
   float scores[kStepWarps][kHeads * kScorePitch];
   float values[kStepWarps][kHeads][kValuePitch];  ///< partial outputs of the warps
   float2 stats[kStepWarps][kHeads];               ///< max score, Σ weight
-  __nv_bfloat16 result[kThirds][kHeads * kD + 8];
+  __nv_bfloat16 result[kSplitParts][kHeads * kD + 8];
   uint64_t barrier;  ///< completes when the weights have arrived
 
   static size_t bytes(const AttentionOutputParams& p) {

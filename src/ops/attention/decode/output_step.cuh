@@ -173,12 +173,12 @@ class OutputStep {
   /// Number of rows of the output projection in this block.
   __device__ int rows() const { return max(min(p_.out_each, p_.width - first_out_), 0); }
   __device__ void put_queries(int head, int c, const float (&x)[4]) const {
-    uint32_t first[kThirds];
-    uint32_t second[kThirds];
+    uint32_t first[kSplitParts];
+    uint32_t second[kSplitParts];
     split_pair<T>(x[0] * p_.scale, x[1] * p_.scale, first);
     split_pair<T>(x[2] * p_.scale, x[3] * p_.scale, second);
 #pragma unroll
-    for (int n = 0; n < kThirds; ++n) {
+    for (int n = 0; n < kSplitParts; ++n) {
       *reinterpret_cast<uint2*>(&shared_.queries[n][head][c]) = uint2{first[n], second[n]};
     }
   }
@@ -221,12 +221,12 @@ class OutputStep {
   /// Starts loading a tile of keys and values. Skips the slot of the new token and fills the slots after it with zeros.
   __device__ void stage_tile(int tile) const {
     static_assert(kStepThreads % kChunks == 0);
-    constexpr int kHop = kStepThreads / kChunks;  // rows per iteration
+    constexpr int kRowsPerStep = kStepThreads / kChunks;  // rows per iteration
     const int chunk = thread_ % kChunks;
     const int first = thread_ / kChunks;
     const uint32_t to = shared_address(shared_.tiles[tile % kStages]);
 #pragma unroll 1
-    for (int row = first; row < kTileKeys; row += kHop) {
+    for (int row = first; row < kTileKeys; row += kRowsPerStep) {
       const int key = tile * kTileKeys + row;
       if (key == place_) continue;
       const bool there = key < place_;
@@ -261,14 +261,14 @@ class OutputStep {
   __device__ void process_keys(const T (&staged)[2][kTileKeys * kD], int count) {
     const int first = warp_ * kWarpKeys;
     if (first >= count) return;
-    float sums[kThirds][4] = {};
+    float sums[kSplitParts][4] = {};
 #pragma unroll
     for (int s = 0; s < kD / 16; ++s) {
       uint32_t a[4];
       const int row = first + lane_ % 16;
       lamina::cuda::ldmatrix_x4(a, shared_address(staged[0] + Shared::at(row, 2 * s + lane_ / 16)));
 #pragma unroll
-      for (int n = 0; n < kThirds; ++n) {
+      for (int n = 0; n < kSplitParts; ++n) {
         const auto* q = reinterpret_cast<const uint32_t*>(&shared_.queries[n][lane_ / 4][16 * s + lane_ % 4 * 2]);
         lamina::cuda::mma_m16n8k16<T>(sums[n], a, q[0], q[4]);
       }
@@ -296,7 +296,7 @@ class OutputStep {
     sum_ *= shrink;
     const float shrinks[2] = {__shfl_sync(kAllLanes, shrink, lane_ % 4 * 8),
                               __shfl_sync(kAllLanes, shrink, lane_ % 4 * 8 + 4)};
-    uint32_t weights[2][kThirds];
+    uint32_t weights[2][kSplitParts];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       s[i] = fast_exp2(s[i] - most);
@@ -312,7 +312,8 @@ class OutputStep {
       const int row = first + lane_ / 16 * 8 + lane_ % 8;
       lamina::cuda::ldmatrix_x4_trans(a, shared_address(staged[1] + Shared::at(row, 2 * m + lane_ / 8 % 2)));
 #pragma unroll
-      for (int n = kThirds - 1; n >= 0; --n) lamina::cuda::mma_m16n8k16<T>(found_[m], a, weights[0][n], weights[1][n]);
+      for (int n = kSplitParts - 1; n >= 0; --n)
+        lamina::cuda::mma_m16n8k16<T>(found_[m], a, weights[0][n], weights[1][n]);
     }
   }
   __device__ void leave_found() {
@@ -352,10 +353,10 @@ class OutputStep {
                                          shared_.factors());
       return;
     }
-    uint32_t thirds[kThirds];
-    split_pair<__nv_bfloat16>(value.x * inverse, value.y * inverse, thirds);
+    uint32_t pieces[kSplitParts];
+    split_pair<__nv_bfloat16>(value.x * inverse, value.y * inverse, pieces);
 #pragma unroll
-    for (int i = 0; i < kThirds; ++i) *reinterpret_cast<uint32_t*>(&shared_.result[i][n]) = thirds[i];
+    for (int i = 0; i < kSplitParts; ++i) *reinterpret_cast<uint32_t*>(&shared_.result[i][n]) = pieces[i];
   }
   /// Products of rows lane / 4 and lane / 4 + 8 of a tile of the output projection with the attention output, 16
   /// columns per step. The columns of the right operand are the three numbers into which the output is split.
@@ -367,8 +368,8 @@ class OutputStep {
     }
     const uint32_t from =
         shared_.weights() + (tile * kTileRows + lane_ % 16) * Shared::weight_pitch(p_) + lane_ / 16 * 16;
-    const int third = lane_ / 4;
-    const auto* thirds = reinterpret_cast<const uint32_t*>(&shared_.result[min(third, kThirds - 1)][lane_ % 4 * 2]);
+    const int piece = lane_ / 4;
+    const auto* pieces = reinterpret_cast<const uint32_t*>(&shared_.result[min(piece, kSplitParts - 1)][lane_ % 4 * 2]);
     float sums[2][4] = {};
 #pragma unroll 1
     for (; step < end; step += kStepsAtOnce) {
@@ -377,8 +378,8 @@ class OutputStep {
 #pragma unroll
       for (int n = 0; n < kStepsAtOnce; ++n) {
         lamina::cuda::ldmatrix_x4(a[n], from + (step + n) * 32);
-        x[n][0] = third < kThirds ? thirds[(step + n) * 8] : 0;
-        x[n][1] = third < kThirds ? thirds[(step + n) * 8 + 4] : 0;
+        x[n][0] = piece < kSplitParts ? pieces[(step + n) * 8] : 0;
+        x[n][1] = piece < kSplitParts ? pieces[(step + n) * 8 + 4] : 0;
       }
 #pragma unroll
       for (int n = 0; n < kStepsAtOnce; ++n) {

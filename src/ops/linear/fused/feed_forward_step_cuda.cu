@@ -100,14 +100,14 @@ __global__ void __launch_bounds__(kStepThreads)
 /// Divides the units among clusters and blocks. Uses few clusters, because every block of the next kernel reads all
 /// parts. Uses more if a block would otherwise need so much shared memory that a block of the attention kernel does not
 /// fit on the same SM.
-bool share_out(FeedForwardStepParams& p, int tiles, size_t most_bytes) {
-  constexpr size_t kBeside = 112 * 1024;
+bool divide_units(FeedForwardStepParams& p, int tiles, size_t most_bytes) {
+  constexpr size_t kSharedWithAttention = 112 * 1024;
   for (const int clusters : {8, 16}) {
     p.slice = ceil_div(ceil_div(p.d_ff, clusters), 8) * 8;
     p.each = ceil_div(p.slice, kStepBlocks);
     p.first_lane_bits = lane_bits_for(p.each * tiles, p.row_chunks());
     p.second_lane_bits = lane_bits_for(p.out_each, p.slice / 8);
-    if (p.shared(tiles) <= std::min(kBeside, most_bytes)) return true;
+    if (p.shared(tiles) <= std::min(kSharedWithAttention, most_bytes)) return true;
   }
   return p.shared(tiles) <= most_bytes;
 }
@@ -139,7 +139,7 @@ void feed_forward_step(const FeedForwardStep& args, Tensor& parts) {
                           .gate = args.gate,
                           .unit = GateUnit(args.options)};
   const int tiles = args.gated ? 2 : 1;
-  if (!share_out(p, tiles, most_step_bytes(device))) return;
+  if (!divide_units(p, tiles, most_step_bytes(device))) return;
   const int clusters = ceil_div(units, p.slice);
   parts = Tensor::empty({clusters, p.in.width}, DType::f32, device);
   p.parts = parts.data<float>();

@@ -53,7 +53,7 @@ template <int kCount, class D>
 HWY_INLINE void add_sums_of_lanes(D d, const hn::Vec<D>* values, hn::TFromD<D>* out) {
   if constexpr (kCount == 4 && sizeof(hn::TFromD<D>) == 4) {
     hn::Vec<D> row[4] = {values[0], values[1], values[2], values[3]};
-    turn_blocks(d, row);
+    transpose_blocks(d, row);
     const auto sums = sum_of_blocks(d, hn::Add(hn::Add(row[0], row[1]), hn::Add(row[2], row[3])));
     const hn::DFromV<decltype(sums)> four;
     hn::StoreU(hn::Add(hn::LoadU(four, out), sums), four, out);

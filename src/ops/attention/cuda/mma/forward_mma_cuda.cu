@@ -94,7 +94,7 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
       const WarpVisibility view = reach.of<kGeneral>(p.mask, first, first + kPart);
       if (view.range == Coverage::none) continue;
       const ScoreIndex place{b, head, query, first + column};
-      KeptOf<kWork, false, kRowTiles, kBlocks> kept(p, stream, place);
+      DropoutMaskOf<kWork, false, kRowTiles, kBlocks> kept(p, stream, place);
       AccumulatorTile<kRowTiles, kBlocks> s;
       float shift = 0;
       if constexpr (kGeneral) {

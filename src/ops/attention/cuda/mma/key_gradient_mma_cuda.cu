@@ -111,7 +111,7 @@ __global__ __launch_bounds__(kGradientThreads,
       if (warp_key >= p.seq_k || view.range == Coverage::none) continue;
       if (q0 + kColumns > p.seq_q) view.range = Coverage::partial;
       const ScoreIndex place{b, head_index, q0 + column, key};
-      KeptOf<kWork, true, kRowTiles, kBlocks> kept(p, stream, place);
+      DropoutMaskOf<kWork, true, kRowTiles, kBlocks> kept(p, stream, place);
       AccumulatorTile<kRowTiles, kBlocks> s;
       AccumulatorTile<kRowTiles, kBlocks> ds;
       float shift = 0;

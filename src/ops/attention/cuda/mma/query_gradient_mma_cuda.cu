@@ -201,7 +201,7 @@ __global__ __launch_bounds__(kGradientThreads,
       const WarpVisibility view = reach.of<kGeneral>(p.mask, first, first + kPart);
       if (view.range == Coverage::none) continue;
       const ScoreIndex place{b, head_index, query, first + column};
-      KeptOf<kWork, false, kRowTiles, kBlocks> kept(p, stream, place);
+      DropoutMaskOf<kWork, false, kRowTiles, kBlocks> kept(p, stream, place);
       AccumulatorTile<kRowTiles, kBlocks> s;
       AccumulatorTile<kRowTiles, kBlocks> ds;
       float shift = 0;

@@ -12,7 +12,7 @@ __device__ void find_gradients(const AttentionParams& p, int b, int head, int q0
                                float s[kSide][kSide], float dp[kSide][kSide], float (*direct)[kSide]) {
   const Place place;
   const HeadBias bias = p.bias_of(head);
-  const Kept kept(p, b, head, q0 + place.row, k0 + place.column);
+  const DropoutFactors kept(p, b, head, q0 + place.row, k0 + place.column);
 #pragma unroll
   for (int i = 0; i < kSide; ++i) {
     const int query = q0 + place.row + i;

@@ -38,7 +38,7 @@ __global__ __launch_bounds__(kThreads) void forward_kernel(const __grid_constant
     float s[kSide][kSide];
     multiply(q, rows_of<T>(p.k, p.k_at, task.b, k0, kv_head, p.seq_k), p.d_qk, staging, s);
     __syncthreads();  // the weights of the previous tile have been read
-    const Kept kept(p, task.b, task.head, q0 + place.row, k0 + place.column);
+    const DropoutFactors kept(p, task.b, task.head, q0 + place.row, k0 + place.column);
 #pragma unroll
     for (int i = 0; i < kSide; ++i) {
       const int query = q0 + place.row + i;

@@ -202,10 +202,10 @@ __device__ __noinline__ inline uint32_t draw_kept(const AttentionParams& p, int 
 }
 
 /// The dropout factors of a thread's weights.
-struct Kept {
+struct DropoutFactors {
   uint32_t bits;
   float factor;
-  __device__ Kept(const AttentionParams& p, int b, int head, int query, int key)
+  __device__ DropoutFactors(const AttentionParams& p, int b, int head, int query, int key)
       : bits(p.dropout.active() ? draw_kept(p, b, head, query, key) : ~0U), factor(p.dropout.factor) {}
   __device__ float of(int i, int j) const { return (bits >> (4 * i + j) & 1) != 0 ? factor : 0.0F; }
 };

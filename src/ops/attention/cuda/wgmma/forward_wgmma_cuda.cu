@@ -319,7 +319,7 @@ __global__ __launch_bounds__(Plan<kD>::kThreads, Plan<kD>::kBlocksPerSm) void fo
       if (view.range != Coverage::none) {
         rows.raise<kD / 8>(p.unit, found, y);
         rows.weigh<kBlocks>(p.unit, shift, s);
-        KeptOf<kWork, false, 1, kBlocks> kept(p, stream, place);
+        DropoutMaskOf<kWork, false, 1, kBlocks> kept(p, stream, place);
         kept.complete(p, stream, place);
         for_places<1, kBlocks>([&](int m, int n, int i) { s[m][n][i] = kept.at(m, n, i) ? s[m][n][i] : 0.0F; });
 #pragma unroll

@@ -130,7 +130,7 @@ __global__ __launch_bounds__(kGroupThreads,
     for (int right = 0; right < 2; ++right) {
       const int further = right * kHalfColumns;
       const ScoreIndex its{b, at.head, place.query + further, key};
-      KeptOf<kWork, true, 1, kHalfBlocks> kept(p, stream, its);
+      DropoutMaskOf<kWork, true, 1, kHalfBlocks> kept(p, stream, its);
       kept.complete(p, stream, its);
       const auto hide = [&](HalfSums& sums) {
         if (cut) hide_by_keys<1, kHalfBlocks>(p, its, sums);
