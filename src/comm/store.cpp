@@ -8,7 +8,7 @@ namespace {
 constexpr uint32_t kHelloMagic = 0x4c4d4831;  // "LMH1"
 // Instead of the length of rank 0's value: the job does not start, and a text that says why follows.
 constexpr uint32_t kGivesUp = 0xffffffff;
-constexpr uint32_t kRefused = 0xfffffffe;  // the same, and another start would not help
+constexpr uint32_t kRefused = 0xfffffffe;  // as kGivesUp, but starting again would fail, too
 
 Clock::time_point after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));

@@ -478,7 +478,7 @@ TEST(engine, a_failed_step_ends_its_answers_and_the_engine_goes_on) {
   const RequestId second = h.submit(some_request(20, 10));
   h.engine->run_until_idle();
   h.expect_oracle(second, some_request(20, 10));
-  EXPECT_EQ((h.answers[{second, 0}].cached), 0);  // what the failed step left is not trusted
+  EXPECT_EQ((h.answers[{second, 0}].cached), 0);  // pages of the failed step are not reused
   h.expect_no_leak();
 }
 

@@ -171,7 +171,7 @@ TEST(Sampler, GreedyTakesTheFirstOfTheLargest) {
 TEST(Sampler, PaddingOfTheVocabularyIsNeverSampled) {
   std::vector<float> logits = some_logits(40, 3);
   for (size_t i = 30; i < logits.size(); ++i) logits[i] = 50;  // padding that the model prefers
-  logits[39] = std::nanf("");                                  // and need not be a number
+  logits[39] = std::nanf("");                                  // padding may be NaN, too
   const std::vector<float> known(logits.begin(), logits.begin() + 30);
   for (const double temperature : {0.0, 1.0}) {
     SamplerOptions options{.temperature = temperature, .seed = 5};
@@ -180,7 +180,7 @@ TEST(Sampler, PaddingOfTheVocabularyIsNeverSampled) {
     Sampler limited(options);
     for (int i = 0; i < 50; ++i) EXPECT_EQ(limited.next(logits), plain.next(known));
   }
-  SamplerOptions more{.temperature = 0, .vocab_size = 100};  // beyond the model's own
+  SamplerOptions more{.temperature = 0, .vocab_size = 100};  // more than the model has
   EXPECT_EQ(Sampler(more).next(known), Sampler({.temperature = 0}).next(known));
 }
 

@@ -107,7 +107,7 @@ TEST_F(Launched, CollectivesHaveTheBitsOfLocalRanks) {
 
 TEST_F(Launched, TheBackendsOwnSumIsNearTheOrderedOne) {
   constexpr int64_t kCount = 40000;
-  constexpr double kLargest = 1.3e6;  // of an input
+  constexpr double kLargest = 1.3e6;  // largest magnitude of an input
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     Tensor fast = input_of(ranks()->rank(), kCount, dtype, device());
     ranks()->all_reduce(fast, {.label = "fast", .order = comm::Order::fast});

@@ -238,7 +238,7 @@ TEST(Tape, GraphsThatWereSetAsideKeepTheirGradients) {
   const Tensor cube = ops::mul(ops::mul(a, a), a);
   TapeRecords second = tape.set_aside();
   EXPECT_THROW(tape.backward(square), Error);     // its graph is not on the tape
-  EXPECT_THROW(ops::mul(square, square), Error);  // nor can it grow
+  EXPECT_THROW(ops::mul(square, square), Error);  // so nothing more can be recorded on it
   tape.resume(std::move(first));
   EXPECT_THROW(tape.backward(cube), Error);
   tape.backward(square);

@@ -119,7 +119,7 @@ void expect_same_logits(const std::vector<std::string>& architecture) {
       for (int64_t s = 0; s < recipe.length; ++s) {
         const Tensor step = model.cached_logits(ids.slice(1, s, 1).contiguous(), cache);
         const std::vector<double> values = step.to_vector<double>();
-        for (size_t i = 0; i < vocab; ++i) {  // of the first row
+        for (size_t i = 0; i < vocab; ++i) {  // compares the first row
           ASSERT_NEAR(values[i], logits[static_cast<size_t>(s) * vocab + i], 1e-12);
         }
       }

@@ -140,7 +140,7 @@ TEST(serve_server, a_slow_reader_is_served_as_long_as_it_reads) {
       std::this_thread::sleep_for(milliseconds(100));
     }
   }
-  EXPECT_GT(std::chrono::steady_clock::now() - began, std::chrono::seconds(2));  // or nothing is tested
+  EXPECT_GT(std::chrono::steady_clock::now() - began, std::chrono::seconds(2));  // otherwise the reader was too fast
   EXPECT_GT(bytes, kLongBody);
   EXPECT_TRUE(server.next_record().complete);
 }
@@ -281,7 +281,7 @@ TEST(serve_server, requests_that_come_early_are_answered_in_order) {
     const size_t first = answer.find("[/1]"), second = answer.find("[/2]"), third = answer.find("[/3]");
     EXPECT_TRUE(first < second && second < third && third != std::string::npos) << answer;
   }
-  for (std::thread& thread : threads) thread.join();  // before the server ends, which they use
+  for (std::thread& thread : threads) thread.join();  // the clients use the server, so they must end first
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ class DecodeGraphs {
     int64_t rows = 256;
     int64_t context = 0;
     std::optional<DType> activations;         ///< see RowBatch::activations
-    std::optional<DType> single_activations;  ///< the same for steps with one row
+    std::optional<DType> single_activations;  ///< as `activations`, for steps with one row
     IdleTime* idle = nullptr;                 ///< measures the time between steps; null: not measured
   };
   /// All arguments must outlive this object.

@@ -17,7 +17,7 @@ class RowTokens {
   RowTokens(const nn::Model& model, int64_t rows) : model_(model), computed_(static_cast<size_t>(rows), {-1, 0}) {}
 
   struct Part {
-    std::vector<TokenId> whole;  ///< all tokens, if the row is recomputed
+    std::vector<TokenId> whole;  ///< all tokens of the row, if its cache is recomputed
     std::span<const TokenId> tokens;
     int64_t offset = 0;
     int64_t repeated = 0;  ///< number of recomputed tokens before those of the plan

@@ -48,7 +48,7 @@ class TaskQueue {
   TaskQueue& operator=(const TaskQueue&) = delete;
   /// Runs `task` on the network thread, after those posted before. Thread-safe.
   void post(Task task);
-  /// Destroys the tasks that have not run, and from now on each that is posted.
+  /// Destroys the tasks that have not run. From now on post() destroys its task.
   void close();
   std::function<void(const std::string&)> on_problem;  ///< receives the message of an exception that a task throws
 
@@ -75,7 +75,7 @@ struct ServerCore {
   std::set<std::shared_ptr<ConnectionBase>> connections;
   std::string id_prefix;  ///< random, so that request ids of two servers differ
   uint64_t last_id = 0;
-  int64_t held_bytes = 0;  ///< of the bodies of all requests in progress
+  int64_t held_bytes = 0;  ///< bytes of the bodies of all requests in progress
 
   void problem(const std::string& message) const {
     if (hooks.on_problem) hooks.on_problem(message);
@@ -143,10 +143,10 @@ class Connection final : public ConnectionBase, public std::enable_shared_from_t
   asio::steady_timer ping_timer_;
   Phase phase_ = Phase::idle;
   bool watching_ = false;     ///< a read is pending
-  bool interrupted_ = false;  ///< that read was cancelled
+  bool interrupted_ = false;  ///< the pending read was cancelled
   bool half_closed_ = false;  ///< the client will send nothing more
   uint64_t serial_ = 0;
-  int64_t held_bytes_ = 0;  ///< of the request's body
+  int64_t held_bytes_ = 0;  ///< bytes of this request's body
   bool keep_alive_ = true;
   bool body_read_ = false;
   bool chunked_ = false;
