@@ -14,13 +14,13 @@ Tensor shares_of(const std::vector<int64_t>& starts, arch::PoolingKind kind, DTy
   using arch::PoolingKind;
   const auto rows = static_cast<int64_t>(starts.size()) - 1;
   const int64_t tokens = starts.back();
-  std::vector<float> shares(static_cast<size_t>(rows * tokens), 0.0F);
+  std::vector<double> shares(static_cast<size_t>(rows * tokens), 0.0);
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t begin = starts[static_cast<size_t>(row)];
     const int64_t end = starts[static_cast<size_t>(row) + 1];
     const int64_t from = kind == PoolingKind::last ? end - 1 : begin;
     const int64_t to = kind == PoolingKind::first ? begin + 1 : end;
-    const float share = kind == PoolingKind::max ? 1.0F : 1.0F / static_cast<float>(to - from);
+    const double share = kind == PoolingKind::max ? 1.0 : 1.0 / static_cast<double>(to - from);
     for (int64_t i = from; i < to; ++i) shares[static_cast<size_t>(row * tokens + i)] = share;
   }
   return Tensor::from(shares, {rows, tokens}, device).to(dtype);
