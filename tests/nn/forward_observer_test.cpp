@@ -92,7 +92,8 @@ TEST(ForwardObserver, RowsSumToOneForEveryKindOfAttention) {
       for (size_t row = 0; row * seq < map.size(); ++row) {
         const auto begin = map.begin() + static_cast<std::ptrdiff_t>(row) * seq;
         const auto query = static_cast<std::ptrdiff_t>(row % seq);
-        EXPECT_NEAR(std::accumulate(begin, begin + query + 1, 0.0), 1.0, 1e-5) << name << " layer " << layer;
+        EXPECT_NEAR(std::accumulate(begin, begin + query + 1, 0.0), 1.0, rounding_tolerance({1.0}, seq, DType::f32))
+            << name << " layer " << layer;
         EXPECT_EQ(std::accumulate(begin + query + 1, begin + seq, 0.0), 0.0) << name << " layer " << layer;
       }
     }

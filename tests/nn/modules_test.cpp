@@ -5,6 +5,7 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/lamina.h"
+#include "support/close.h"
 #include "support/error_of.h"
 
 namespace lamina::testing {
@@ -171,7 +172,7 @@ TEST(NTKAwareRoPE, ArgumentsAreChecked) {
 
 TEST(NTKAwareRoPE, TwoDimensionsHaveOneFrequency) {
   nn::NTKAwareRoPE rope(2, 4, Device::cpu(1), {.ratio = 4});
-  EXPECT_NEAR(rope.sin().to_vector<float>()[2], std::sin(1.0), 1e-7);
+  EXPECT_NEAR(rope.sin().to_vector<float>()[2], std::sin(1.0), epsilon(DType::f32));
 }
 
 TEST(ApplyRotaryPosEmb, IsTheFormula) {
