@@ -1,5 +1,7 @@
 #include "lamina/search/hnsw.h"
 
+#include <cmath>
+
 #include "lamina/base/error.h"
 #include "lamina/search/hnsw_traversal.h"
 
@@ -24,6 +26,9 @@ std::vector<std::vector<Neighbor>> HnswSearch::search(std::span<const float> que
   LAMINA_CHECK(dim > 0 && queries.size() % dim == 0, "hnsw: ", queries.size(), " values for queries of ", dim,
                " dimensions; give queries of the model that made the vectors");
   const size_t n = queries.size() / dim;
+  for (const float value : queries) {
+    LAMINA_CHECK(std::isfinite(value), "hnsw: a query holds ", value, "; expected finite numbers. Check the model");
+  }
   std::vector<std::vector<Neighbor>> results(n);
   if (graph_.count == 0) return results;
   constexpr int64_t kQueriesPerTask = 8;
@@ -37,7 +42,7 @@ std::vector<std::vector<Neighbor>> HnswSearch::search(std::span<const float> que
         nearest = traversal.descend(graph_, distance, level, nearest);
       }
       // Skipped rows occupy places in the beam. If too few other rows remain, search again with a wider beam.
-      for (int64_t width = std::max(beam, k);; width *= 2) {
+      for (int64_t width = std::min(std::max(beam, k), graph_.count);; width *= 2) {
         results[q].clear();
         for (const Distant& found : traversal.search(graph_, distance, 0, nearest, width)) {
           if (!skip_.empty() && skip_[found.row]) continue;

@@ -141,8 +141,8 @@ void IndexUpdate::embed_pending() {
 int64_t IndexUpdate::add(const std::string& name, std::string_view text, const Threads& threads) {
   LAMINA_CHECK(!name.empty(), "index: a document has no name; give one");
   const std::vector<Chunk> chunks = chunks_of(text, settings().chunks);
-  if (chunks.empty()) return 0;
   LAMINA_CHECK(added_.insert(name).second, name, ": is given twice; name each source once");
+  if (chunks.empty()) return 0;  // commit() still deletes the document that had this name
   builder_->add(name, text, chunks);
   if (!settings().vectors) builder_->pending().clear();
   if (builder_->pending().size() >= kEmbedBatch) embed_pending();

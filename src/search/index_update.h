@@ -45,8 +45,9 @@ class IndexUpdate {
   /// Required before add() if the index has vectors. The embedder is called with up to 64 passages.
   void set_embedder(Embedder embedder) { embedder_ = std::move(embedder); }
 
-  /// Adds a document; it replaces an older one with the same name. Returns its number of passages; a document without
-  /// words is ignored. Throws an Error if this update already added a document with this name.
+  /// Adds a document; it replaces an older one with the same name. Returns its number of passages: a document without
+  /// words has none, and only deletes the older one. Throws an Error if this update already added a document with this
+  /// name.
   int64_t add(const std::string& name, std::string_view text, const Threads& threads);
   /// Deletes all documents with this name, and those whose name continues with a colon (lines of a .jsonl file).
   /// Returns the number of deleted documents.

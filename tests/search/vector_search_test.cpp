@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "lamina/base/error.h"
@@ -207,6 +208,12 @@ TEST(Hnsw, SmallDuplicateAndDeletedRows) {
       HnswSearch(vectors.view(), graph.view(), Metric::l2, skip).search({values.data(), 8}, 3, 4, Threads(1));
   ASSERT_EQ(found[0].size(), 1U);
   EXPECT_EQ(found[0][0].row, 321);
+  const HnswSearch all(vectors.view(), graph.view(), Metric::l2);
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();  // more than there is memory for
+  EXPECT_EQ(all.search({values.data(), 8}, kMost, kMost, Threads(1)),
+            all.search({values.data(), 8}, 500, 500, Threads(1)));
+  const std::vector<float> wrong(8, std::nanf(""));
+  EXPECT_THROW(all.search(wrong, 1, 10, Threads(1)), Error);
   HnswGraph broken = graph;
   broken.base[1] = 500;
   EXPECT_THROW(check_hnsw(broken.view(), "graph"), Error);
