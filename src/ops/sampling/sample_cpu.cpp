@@ -5,19 +5,26 @@
 #include "lamina/ops/elementwise/increment_kernel.h"
 #include "lamina/ops/sampling/candidates.h"
 #include "lamina/ops/sampling/sample_kernel.h"
+#include "lamina/ops/sampling/sample_unfiltered.h"
 
 namespace lamina::ops::cpu {
 namespace {
 
 template <class T>
 int64_t sample_row(const T* logits, int64_t vocab, const RandomKey& key, uint64_t drawn, const SampleOptions& o) {
-  Candidates list;
   for (int64_t id = 0; id < vocab; ++id) {
-    const auto logit = convert<double>(logits[id]);
-    LAMINA_CHECK(!std::isnan(logit), "sample: the logit of token ", id,
+    LAMINA_CHECK(!std::isnan(convert<double>(logits[id])), "sample: the logit of token ", id,
                  " is NaN; check the model's weights, or use a dtype with more range");
-    list.push_back({id, logit, 0});
   }
+  if (o.temperature != 0 && o.top_k == 0 && o.top_p >= 1 && o.min_p <= 0) {
+    std::vector<double> all(static_cast<size_t>(vocab));
+    for (int64_t id = 0; id < vocab; ++id) all[static_cast<size_t>(id)] = convert<double>(logits[id]) / o.temperature;
+    const int64_t id = sample_unfiltered(all, philox(key, drawn));
+    if (id >= 0) return id;
+  }
+  Candidates list;
+  list.reserve(static_cast<size_t>(vocab));
+  for (int64_t id = 0; id < vocab; ++id) list.push_back({id, convert<double>(logits[id]), 0});
   if (o.temperature == 0) return likeliest(list).id;
   for (Candidate& candidate : list) candidate.logit /= o.temperature;
   keep_top_k(list, o.top_k);
