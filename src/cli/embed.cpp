@@ -90,8 +90,13 @@ void run(EmbedArguments& arguments) {
   const infer::TextReader reader = prepare(arguments, model);
   text::UnknownCharacters unknown;
   std::vector<std::vector<text::TokenId>> ids;
-  for (const std::string& text : texts) ids.push_back(reader.ids(text, &unknown));
+  int64_t cut = 0;
+  for (const std::string& text : texts) ids.push_back(reader.ids(text, &unknown, &cut));
   report_unknown("text", unknown);
+  if (cut > 0) {
+    std::fprintf(stderr, "lamina: %lld of %zu texts have more than %lld tokens; the rest of them was cut off\n",
+                 static_cast<long long>(cut), texts.size(), static_cast<long long>(reader.context()));
+  }
   arguments.options.progress = progress_of("embedding", count_of_tokens);
   const auto vectors = infer::embed(*model.model, ids, arguments.options);
   if (arguments.out.empty()) {

@@ -57,6 +57,15 @@ int64_t add_sources(const IndexArguments& arguments, search::IndexUpdate& update
   return documents;
 }
 
+void report_cut(int64_t cut, const infer::LoadedModel* model) {
+  if (cut == 0) return;
+  std::fprintf(
+      stderr,
+      "lamina: %lld passages have more tokens than %s reads; their vectors are those of the beginning. Make shorter "
+      "passages with --words of `index build`\n",
+      static_cast<long long>(cut), model->path.c_str());
+}
+
 void print_state(const std::string& folder) {
   const search::Index index = search::Index::open(folder);
   const auto counted = [](int64_t n, const char* one) { return str(n, " ", one, n == 1 ? "" : "s"); };
@@ -81,9 +90,11 @@ void build_index(const IndexArguments& arguments) {
     settings.vectors->graph = arguments.graph;
   }
   search::IndexUpdate update = search::IndexUpdate::create(arguments.folder, settings, arguments.replace);
-  if (model) update.set_embedder(infer::text_embedder(*model, infer::TextRole::document));
+  int64_t cut = 0;
+  if (model) update.set_embedder(infer::text_embedder(*model, infer::TextRole::document, &cut));
   add_sources(arguments, update, device.threads());
   update.commit(device.threads());
+  report_cut(cut, model.get());
   print_state(arguments.folder);
 }
 
@@ -91,12 +102,14 @@ void add_to_index(const IndexArguments& arguments) {
   const Device device = arguments.device.open();
   search::IndexUpdate update = search::IndexUpdate::open(arguments.folder);
   std::unique_ptr<infer::LoadedModel> model;
+  int64_t cut = 0;
   if (const auto& vectors = update.settings().vectors) {
     model = std::make_unique<infer::LoadedModel>(infer::load_embedder(*vectors, arguments.model, device, "--model"));
-    update.set_embedder(infer::text_embedder(*model, infer::TextRole::document));
+    update.set_embedder(infer::text_embedder(*model, infer::TextRole::document, &cut));
   }
   add_sources(arguments, update, device.threads());
   update.commit(device.threads());
+  report_cut(cut, model.get());
   print_state(arguments.folder);
 }
 

@@ -22,11 +22,27 @@ void RetrievalChoice::add_to(CLI::App& command) {
   options.add_to(command);
 }
 
+namespace {
+
+void warn_without_passages(const std::string& index, size_t found, int64_t tokens, int64_t room) {
+  if (found == 0) {
+    std::fprintf(stderr, "lamina: --retrieve %s: no passage was found; the prompt has none\n", index.c_str());
+    return;
+  }
+  std::fprintf(stderr,
+               "lamina: --retrieve %s: no passage fits; the prompt has %lld tokens without any, the model has room for "
+               "%lld. Give a shorter --template, fewer --tokens, or index shorter passages (--words)\n",
+               index.c_str(), static_cast<long long>(tokens), static_cast<long long>(room));
+}
+
+}  // namespace
+
 RetrievedPrompt retrieved_prompt(const Retriever& retriever, const RetrievalChoice& choice,
                                  const text::Tokenizer& tokenizer, const std::string& question, int64_t room) {
   const std::string form = choice.form.empty() ? infer::kRetrievalTemplate : read_input(choice.form);
   const search::Index& index = retriever.index();
   std::vector<search::Hit> hits = retriever.search(question, choice.options.top);
+  const size_t found = hits.size();
   for (;; hits.pop_back()) {
     std::vector<infer::Passage> passages;
     for (const search::Hit& hit : hits) {
@@ -36,6 +52,7 @@ RetrievedPrompt retrieved_prompt(const Retriever& retriever, const RetrievalChoi
     text::UnknownCharacters unknown;  // reported later, when the prompt is encoded for the model
     const auto tokens = static_cast<int64_t>(infer::prompt_ids(tokenizer, prompt.text, &unknown).size());
     if (tokens > room && !hits.empty()) continue;
+    if (hits.empty()) warn_without_passages(choice.index, found, tokens, room);
     for (size_t i = 0; i < hits.size(); ++i) {
       prompt.sources.push_back({{"document", passages[i].source},
                                 {"begin", index.begin(hits[i].row)},

@@ -35,6 +35,9 @@ void print_hits_json(const SearchArguments& arguments, const search::Index& inde
 }
 
 void search_index(const SearchArguments& arguments) {
+  if (arguments.query.find_first_not_of(" \t\r\n") == std::string::npos) {
+    throw UsageError("the query is empty; give words to look for");
+  }
   const Retriever retriever(arguments.index, arguments.options, arguments.device.open());
   const search::Index& index = retriever.index();
   const std::vector<search::Hit> hits = retriever.search(arguments.query, arguments.options.top);

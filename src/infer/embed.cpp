@@ -77,7 +77,8 @@ TextReader::TextReader(const text::Tokenizer& tokenizer, const io::VectorRecipe&
                "compute vectors without a prompt");
 }
 
-std::vector<text::TokenId> TextReader::ids(const std::string& text, text::UnknownCharacters* unknown) const {
+std::vector<text::TokenId> TextReader::ids(const std::string& text, text::UnknownCharacters* unknown,
+                                           int64_t* cut) const {
   std::string input = prompt_ + text;
   if (trim_) input = trimmed(input);
   if (lowercase_) {
@@ -85,7 +86,7 @@ std::vector<text::TokenId> TextReader::ids(const std::string& text, text::Unknow
     text::append_lowercase(input, lower);
     input = std::move(lower);
   }
-  return embedding_ids(tokenizer_, input, context_, unknown);
+  return embedding_ids(tokenizer_, input, context_, unknown, cut);
 }
 
 std::vector<double> pooled_states(std::span<const float> hidden, int64_t width, PoolingKind pooling) {
@@ -142,12 +143,15 @@ Tensor text_states(nn::Model& model, const Tensor& ids) {
 }
 
 std::vector<text::TokenId> embedding_ids(const text::Tokenizer& tokenizer, const std::string& text, int64_t context,
-                                         text::UnknownCharacters* unknown) {
+                                         text::UnknownCharacters* unknown, int64_t* cut) {
   std::vector<text::TokenId> ids;
   if (tokenizer.bos()) ids.push_back(*tokenizer.bos());
   tokenizer.encode(text, ids, /*special=*/false, unknown);
   const int64_t room = std::max<int64_t>(context - (tokenizer.appended() ? 1 : 0), 1);
-  if (static_cast<int64_t>(ids.size()) > room) ids.resize(static_cast<size_t>(room));
+  if (static_cast<int64_t>(ids.size()) > room) {
+    ids.resize(static_cast<size_t>(room));
+    if (cut != nullptr) ++*cut;
+  }
   if (tokenizer.appended() && static_cast<int64_t>(ids.size()) < context) ids.push_back(*tokenizer.appended());
   return ids;
 }

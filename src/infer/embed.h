@@ -31,9 +31,9 @@ std::string prompt_for(const io::VectorRecipe& recipe, TextRole role);
 std::string prompt_named(const io::VectorRecipe& recipe, const std::string& name);
 
 /// The token ids of a text as the model expects them. BOS or [CLS] comes first; encoders also end with [SEP] or `</s>`.
-/// A text longer than `context` tokens is cut off at the end.
+/// A text longer than `context` tokens is cut off at the end and counted in `cut`, if given.
 std::vector<text::TokenId> embedding_ids(const text::Tokenizer& tokenizer, const std::string& text, int64_t context,
-                                         text::UnknownCharacters* unknown = nullptr);
+                                         text::UnknownCharacters* unknown = nullptr, int64_t* cut = nullptr);
 
 /// Texts as the recipe prepares them: after the prompt, trimmed, in lower case, cut to the tokens that it allows and to
 /// `context` tokens.
@@ -42,8 +42,12 @@ class TextReader {
   /// An Error if the recipe does not support the prompt. `tokenizer` must outlive the reader.
   TextReader(const text::Tokenizer& tokenizer, const io::VectorRecipe& recipe, int64_t context, std::string prompt);
 
-  /// The token ids of the prompt and the text. Characters without a token are added to `unknown`, if given.
-  std::vector<text::TokenId> ids(const std::string& text, text::UnknownCharacters* unknown = nullptr) const;
+  /// The token ids of the prompt and the text. Characters without a token are added to `unknown`, if given; a text that
+  /// is cut off is counted in `cut`.
+  std::vector<text::TokenId> ids(const std::string& text, text::UnknownCharacters* unknown = nullptr,
+                                 int64_t* cut = nullptr) const;
+  /// Most tokens of a text.
+  int64_t context() const { return context_; }
 
  private:
   const text::Tokenizer& tokenizer_;

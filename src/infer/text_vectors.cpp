@@ -13,22 +13,24 @@ constexpr int64_t kVectorBatch = 64;
 std::vector<double> probe_of(const LoadedModel& model) {
   const std::vector<std::string> text{search::kProbeText};
   const std::vector<float> vector = text_embedder(model, TextRole::document)(text);
+  LAMINA_CHECK(std::all_of(vector.begin(), vector.end(), [](float value) { return std::isfinite(value); }), model.path,
+               ": gives vectors that are not finite; check its weights, or train it with a lower learning rate");
   return {vector.begin(), vector.begin() + static_cast<std::ptrdiff_t>(std::min(vector.size(), search::kProbeValues))};
 }
 
 }  // namespace
 
-search::Embedder text_embedder(const LoadedModel& model, TextRole role) {
+search::Embedder text_embedder(const LoadedModel& model, TextRole role, int64_t* cut) {
   const io::VectorRecipe recipe = vector_recipe(model);
   const TextReader reader(require_tokenizer(model), recipe, model.model->spec().context, prompt_for(recipe, role));
   const int64_t width = vector_width(recipe, model.model->spec().d_model);
-  return [&model, recipe, reader, width](std::span<const std::string> texts) {
+  return [&model, recipe, reader, width, cut](std::span<const std::string> texts) {
     std::vector<float> vectors(texts.size() * static_cast<size_t>(width));
     std::vector<std::vector<text::TokenId>> ids;
     std::vector<size_t> which;  // texts with tokens
     for (size_t i = 0; i < texts.size(); ++i) {
       text::UnknownCharacters skipped;  // a few characters that the vocabulary lacks should not stop an index
-      ids.push_back(reader.ids(texts[i], &skipped));
+      ids.push_back(reader.ids(texts[i], &skipped, cut));
       ids.back().empty() ? ids.pop_back() : which.push_back(i);
     }
     const auto made = embed(*model.model, ids, {.recipe = recipe, .batch = kVectorBatch});
