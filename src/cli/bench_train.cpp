@@ -30,6 +30,7 @@ struct BenchTrainArguments {
   int64_t batch = 12;
   int64_t length = 0;
   int64_t source_length = 0;
+  int64_t shortest = 0;
   int steps = 15;
   int warmup = 3;
   DeviceChoice device;
@@ -110,6 +111,15 @@ std::vector<train::StepTimes> measure(BenchSteps& steps, const BenchTrainArgumen
   return times;
 }
 
+/// `rows` lengths from `shortest` to `longest` in equal steps.
+std::vector<int64_t> spread_lengths(int64_t shortest, int64_t longest, int64_t rows) {
+  std::vector<int64_t> lengths(static_cast<size_t>(rows), longest);
+  for (int64_t row = 0; row + 1 < rows; ++row) {
+    lengths[static_cast<size_t>(row)] = shortest + (longest - shortest) * row / (rows - 1);
+  }
+  return lengths;
+}
+
 /// Times forward passes to the last hidden states, without gradients. A GPU replays them as a CUDA graph.
 void run_forward(const BenchTrainArguments& arguments, const arch::ArchSpec& spec, const Device& device, DType dtype) {
   nn::Model model(spec, device, {.dtype = dtype, .seed = 0});
@@ -125,10 +135,11 @@ void run_forward(const BenchTrainArguments& arguments, const arch::ArchSpec& spe
     const int64_t chunks = arguments.length / chunk;
     run.neighbours = tokens(chunks * count * length, 2).reshape({arguments.batch, chunks, count, length});
   }
+  if (arguments.shortest > 0) run.lengths = spread_lengths(arguments.shortest, arguments.length, arguments.batch);
   Tensor states;
   const std::function<void()> pass = [&] { states = model.hidden(ids, run); };
   std::optional<Replay> replay;
-  if (Replay::possible(device)) replay.emplace(device, pass);
+  if (Replay::possible(device) && run.lengths.empty()) replay.emplace(device, pass);
   const auto once = [&] { replay ? static_cast<void>(replay->run()) : pass(); };
   for (int i = 0; i < std::max(arguments.warmup, 3); ++i) once();
   std::vector<double> times;
@@ -138,8 +149,9 @@ void run_forward(const BenchTrainArguments& arguments, const arch::ArchSpec& spe
   if (arguments.json) {
     const nlohmann::ordered_json json{{"architecture", arguments.name}, {"batch", arguments.batch},
                                       {"length", arguments.length},     {"source_length", arguments.source_length},
-                                      {"device", describe(device)},     {"dtype", arguments.dtype},
-                                      {"forward_ms", median * 1e3},     {"best_ms", times.front() * 1e3}};
+                                      {"shortest", arguments.shortest}, {"device", describe(device)},
+                                      {"dtype", arguments.dtype},       {"forward_ms", median * 1e3},
+                                      {"best_ms", times.front() * 1e3}};
     std::printf("%s\n", json.dump(2).c_str());
     return;
   }
@@ -157,6 +169,10 @@ void run(BenchTrainArguments arguments) {
   LAMINA_CHECK(spec.encoder || arguments.source_length == 0, "--source-length ", arguments.source_length, ": ",
                arguments.name, " has no encoder; leave it out");
   if (spec.encoder && arguments.source_length == 0) arguments.source_length = arguments.length;
+  LAMINA_CHECK(
+      arguments.shortest == 0 || (arguments.forward && !spec.encoder && arguments.shortest <= arguments.length),
+      "--shortest ", arguments.shortest, ": expected --forward, a model with one stack of layers, and at most ",
+      arguments.length, " tokens, the length");
   const Device device = arguments.device.open();
   if (arguments.forward) return run_forward(arguments, spec, device, *dtype);
   BenchSteps steps(spec, device,
@@ -207,6 +223,10 @@ void add_bench_train(CLI::App& bench) {
   command
       ->add_option("--source-length", arguments->source_length,
                    "Tokens that the encoder of an encoder–decoder reads (default: as --length)")
+      ->check(at_least(1));
+  command
+      ->add_option("--shortest", arguments->shortest,
+                   "With --forward: the rows' lengths spread evenly from this to --length, the rest is padding")
       ->check(at_least(1));
   command->add_option("--steps", arguments->steps, "Steps measured")->capture_default_str()->check(at_least(1));
   command->add_option("--warmup", arguments->warmup, "Steps before that")->capture_default_str()->check(at_least(0));
