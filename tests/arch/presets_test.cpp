@@ -29,6 +29,10 @@ TEST(Presets, everyOneResolvesAndSurvivesARoundTrip) {
   }
 }
 
+int64_t pooler(int64_t d) { return d * d + d; }
+/// A dense layer, a layer norm, and the bias of the tied logits.
+int64_t masked_lm_head(int64_t d, int64_t vocab) { return d * d + d + 2 * d + vocab; }
+
 /// Parameter counts of the published checkpoints.
 TEST(Presets, parametersAreThePublishedNumbers) {
   const std::map<std::string, int64_t> published = {
@@ -80,6 +84,16 @@ TEST(Presets, parametersAreThePublishedNumbers) {
       {"mt5-small", 300176768},
       {"mt5-base", 582401280},
       {"mt5-large", 1229581312},
+      {"mt5-xl", 3742619648},
+      {"mt5-xxl", 12921057280},
+      {"switch-base-8", 619339008},
+      {"switch-base-128", 7415217408},
+      {"modernbert-base", 149655232},
+      {"modernbert-large", 395881664},
+      // transformers counts the model with a pooler and without the masked-LM head
+      {"longformer-base", 148659456 - pooler(768) + masked_lm_head(768, 50265)},
+      {"longformer-large", 434600960 - pooler(1024) + masked_lm_head(1024, 50265)},
+      {"bigbird-base", 127468800 - pooler(768) + masked_lm_head(768, 50358)},
       {"bart-base", 139420416 + 50265},   // transformers does not count the bias of the logits, a buffer
       {"bart-large", 406291456 + 50265},  // the same buffer
       {"chatglm3-6b", 6243584000},
