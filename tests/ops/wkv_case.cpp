@@ -7,8 +7,8 @@
 namespace lamina::testing {
 namespace {
 
-double number_of(double x) { return x; }
-double number_of(float x) { return static_cast<double>(x); }
+[[maybe_unused]] double number_of(double x) { return x; }
+[[maybe_unused]] double number_of(float x) { return static_cast<double>(x); }
 template <class S>
 double number_of(const Rev<S>& x) {
   return static_cast<double>(x.value);

@@ -7,6 +7,13 @@
 
 #include "lamina/base/error.h"
 
+#if __has_include(<sanitizer/asan_interface.h>)
+#include <sanitizer/asan_interface.h>  // the macros do nothing without AddressSanitizer
+#else
+#define ASAN_POISON_MEMORY_REGION(begin, bytes) ((void)(begin), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(begin, bytes) ((void)(begin), (void)(bytes))
+#endif
+
 namespace lamina::testing {
 namespace {
 
@@ -19,7 +26,11 @@ class Guard final : public GuardAllocator {
     const size_t padded = (bytes + 63) / 64 * 64 + 2 * kBand;
     auto* base = static_cast<unsigned char*>(std::aligned_alloc(64, padded));
     LAMINA_CHECK(base != nullptr, "guard allocator: out of memory");
-    std::memset(base, kPattern, padded);  // also fills the block, so that a test notices outputs that were not written
+    std::memset(base, kPattern, padded);
+    std::memset(base + kBand, 0xff, bytes);  // NaNs, so that reads of what was not written show
+    // AddressSanitizer then also stops at reads of the bands.
+    ASAN_POISON_MEMORY_REGION(base, kBand);
+    ASAN_POISON_MEMORY_REGION(base + kBand + bytes, padded - kBand - bytes);
     const std::lock_guard lock(mutex_);
     counters_.live += static_cast<int64_t>(bytes);
     counters_.peak = std::max(counters_.peak, counters_.live);
@@ -30,6 +41,7 @@ class Guard final : public GuardAllocator {
     auto* user = static_cast<unsigned char*>(block);
     auto* base = user - kBand;
     const size_t behind = (bytes + 63) / 64 * 64 + kBand - bytes;
+    ASAN_UNPOISON_MEMORY_REGION(base, kBand + bytes + behind);
     const std::lock_guard lock(mutex_);
     if (!std::all_of(base, user, is_pattern)) overrun_ = str("written before a block of ", bytes, " bytes");
     if (!std::all_of(user + bytes, user + bytes + behind, is_pattern)) {

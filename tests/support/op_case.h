@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "lamina/tensor/tensor.h"
@@ -70,6 +71,13 @@ struct OpCase {
 /// All cases linked into this program, in order of registration.
 std::vector<OpCase>& op_cases();
 
+/// False in builds with sanitizers: they watch memory and threads, and plain loops have nothing new to show there.
+#ifdef LAMINA_NO_ORACLES
+inline constexpr bool kHasOracles = false;
+#else
+inline constexpr bool kHasOracles = true;
+#endif
+
 template <class Case>
 class OpVariantOf final : public OpVariant {
  public:
@@ -77,16 +85,10 @@ class OpVariantOf final : public OpVariant {
   std::string describe() const override { return Case::describe(params_); }
   std::vector<Input> inputs() const override { return Case::inputs(params_); }
   std::vector<Tensor> run(const std::vector<Tensor>& inputs) const override { return Case::run(params_, inputs); }
-  Arrays<double> oracle(const Arrays<double>& inputs) const override { return Case::oracle(params_, inputs); }
-  Arrays<float> oracle(const Arrays<float>& inputs) const override { return Case::oracle(params_, inputs); }
-  Arrays<Rev<double>> oracle(const Arrays<Rev<double>>& inputs) const override {
-    if constexpr (kDifferentiable) return Case::oracle(params_, inputs);
-    return {};
-  }
-  Arrays<Rev<float>> oracle(const Arrays<Rev<float>>& inputs) const override {
-    if constexpr (kDifferentiable) return Case::oracle(params_, inputs);
-    return {};
-  }
+  Arrays<double> oracle(const Arrays<double>& inputs) const override { return oracle_of(inputs); }
+  Arrays<float> oracle(const Arrays<float>& inputs) const override { return oracle_of(inputs); }
+  Arrays<Rev<double>> oracle(const Arrays<Rev<double>>& inputs) const override { return oracle_of(inputs); }
+  Arrays<Rev<float>> oracle(const Arrays<Rev<float>>& inputs) const override { return oracle_of(inputs); }
 
   static constexpr bool kDifferentiable = [] {
     if constexpr (requires { Case::kBackward; }) return Case::kBackward;
@@ -94,6 +96,14 @@ class OpVariantOf final : public OpVariant {
   }();
 
  private:
+  template <class S>
+  Arrays<S> oracle_of([[maybe_unused]] const Arrays<S>& inputs) const {
+    if constexpr (kHasOracles && (kDifferentiable || std::is_floating_point_v<S>)) {
+      return Case::oracle(params_, inputs);
+    }
+    return {};
+  }
+
   typename Case::Params params_;
 };
 
