@@ -51,9 +51,9 @@ if(LAMINA_SANITIZE)
     -fno-omit-frame-pointer)
   target_link_options(lamina_settings INTERFACE -fsanitize=${LAMINA_SANITIZE})
   if(LAMINA_SANITIZE MATCHES "address.*undefined")
-    # AddressSanitizer stops at a null pointer and at what lies outside an object by itself; without these checks of the
-    # other sanitizer the build takes three quarters of the time.
-    target_compile_options(lamina_settings INTERFACE -fno-sanitize=null,vptr,object-size)
+    # AddressSanitizer itself stops at accesses through null pointers and beyond objects. Without these checks of UBSan, kernels
+    # compile in less than half of the time.
+    target_compile_options(lamina_settings INTERFACE -fno-sanitize=null,vptr,object-size,pointer-overflow)
   endif()
 endif()
 if(LAMINA_SIMD STREQUAL dynamic AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
