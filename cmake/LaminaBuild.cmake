@@ -124,10 +124,15 @@ function(lamina_room name)
   # The fuzzer steers by what it reaches: of readers and of operators' checks. Nothing below these is fuzzed by itself, and
   # kernels have no branches that its bytes decide; they compile faster without.
   if(LAMINA_FUZZ AND NOT name MATCHES "^(nn|train|infer|lab)$")
-    target_compile_options(lamina_${name} PRIVATE -fsanitize=fuzzer-no-link)
     set(kernels ${sources})
     list(FILTER kernels INCLUDE REGEX "_cpu\\.cpp$")
-    set_property(SOURCE ${kernels} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=fuzzer-no-link)
+    if(kernels)
+      # Kernels alone can use the room's precompiled header: one has the options of the other.
+      list(REMOVE_ITEM sources ${kernels})
+      set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS -fsanitize=fuzzer-no-link SKIP_PRECOMPILE_HEADERS ON)
+    else()
+      target_compile_options(lamina_${name} PRIVATE -fsanitize=fuzzer-no-link)
+    endif()
   endif()
   install(TARGETS lamina_${name} EXPORT lamina ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endfunction()
