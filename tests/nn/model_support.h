@@ -14,6 +14,7 @@
 #include "lamina/autograd/tape.h"
 #include "lamina/nn/model.h"
 #include "support/close.h"
+#include "support/uniform.h"
 
 namespace lamina::testing {
 
@@ -149,10 +150,10 @@ inline std::vector<NamedSpec> switches() {
 /// Moves parameters far from their initial values, so that each one matters.
 inline void scramble(nn::Model& model, uint64_t seed = 7) {
   std::mt19937_64 random(seed);
-  std::uniform_real_distribution<float> uniform(-0.4F, 0.4F);
   for (auto& [name, tensor] : model.state_dict()) {
     std::vector<float> values(static_cast<size_t>(tensor.numel()));
-    for (float& value : values) value = uniform(random) + (name.find("norm") != std::string::npos ? 0.8F : 0.0F);
+    for (float& value : values)
+      value = uniform(random, -0.4F, 0.4F) + (name.find("norm") != std::string::npos ? 0.8F : 0.0F);
     Tensor target = tensor;
     target.copy_(Tensor::from(values, tensor.shape(), Device::cpu(1)));
   }
@@ -237,7 +238,6 @@ struct Slopes {
 inline Slopes slopes(nn::Model& model, const Device& device, uint64_t seed) {
   const Step done = step(model, device, {});
   std::mt19937_64 random(seed);
-  std::uniform_real_distribution<double> uniform(-1.0, 1.0);
   Slopes result;
   std::vector<std::pair<Tensor, std::vector<double>>> moves;
   std::map<std::string, Tensor> weights;  // includes buffers, which have no gradient and do not move
@@ -245,7 +245,8 @@ inline Slopes slopes(nn::Model& model, const Device& device, uint64_t seed) {
   for (const auto& [name, gradient] : done.grads) {
     std::vector<double> direction(static_cast<size_t>(gradient.numel()));
     const auto grad = gradient.to_vector<double>();
-    for (size_t k = 0; k < direction.size(); ++k) result.gradient += (direction[k] = uniform(random)) * grad[k];
+    for (size_t k = 0; k < direction.size(); ++k)
+      result.gradient += (direction[k] = uniform(random, -1.0, 1.0)) * grad[k];
     moves.emplace_back(weights.at(name), std::move(direction));
   }
   const auto moved_loss = [&](double by) {

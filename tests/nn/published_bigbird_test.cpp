@@ -8,6 +8,7 @@
 #include <random>
 
 #include "nn/model_support.h"
+#include "support/uniform.h"
 
 namespace lamina::testing {
 namespace {
@@ -123,9 +124,8 @@ struct Layer {
     attention.causal = false;
     attention.pattern = published(block, random_blocks);
     std::mt19937_64 random(5);
-    std::uniform_real_distribution<double> uniform(-1.5, 1.5);
     const auto fill = [&](std::vector<double>& values, int64_t heads) {
-      for (int64_t i = 0; i < length * heads * kWidth; ++i) values.push_back(uniform(random));
+      for (int64_t i = 0; i < length * heads * kWidth; ++i) values.push_back(uniform(random, -1.5, 1.5));
     };
     in.length = length;
     fill(in.q, kHeads);

@@ -13,6 +13,7 @@
 #include "lamina/ops/elementwise/reduce.h"
 #include "support/close.h"
 #include "support/error_of.h"
+#include "support/uniform.h"
 
 namespace lamina::ops {
 namespace {
@@ -22,9 +23,8 @@ using Kind = AttentionPattern::Kind;
 
 Tensor random_tensor(const Shape& shape, const Device& device, uint64_t seed = 1) {
   std::mt19937_64 random(seed);
-  std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
   std::vector<float> values(static_cast<size_t>(shape.numel()));
-  for (float& value : values) value = uniform(random);
+  for (float& value : values) value = testing::uniform(random, -1.0F, 1.0F);
   return Tensor::from(values, shape, device);
 }
 

@@ -10,6 +10,7 @@
 #include "lamina/ops/linear/gemm/bf16_dot.h"
 #include "lamina/ops/linear/gemm/bf16_tile.h"
 #include "support/close.h"
+#include "support/uniform.h"
 
 namespace lamina::ops {
 namespace {
@@ -31,9 +32,8 @@ const std::vector<Extents> kSweep = {
 template <class T>
 std::vector<T> random_values(size_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
-  std::uniform_real_distribution<double> uniform(-1.0, 1.0);
   std::vector<T> values(count);
-  for (T& value : values) value = convert<T>(uniform(random));
+  for (T& value : values) value = convert<T>(testing::uniform(random, -1.0, 1.0));
   return values;
 }
 

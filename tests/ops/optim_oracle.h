@@ -6,6 +6,7 @@
 
 #include "lamina/tensor/tensor.h"
 #include "support/op_run.h"
+#include "support/uniform.h"
 
 namespace lamina::testing {
 
@@ -95,9 +96,8 @@ void plain_muon(PlainParam<S>& t, int64_t rows, int64_t cols, double momentum, b
 
 inline std::vector<double> random_values(size_t count, uint64_t seed, DType rounded_to) {
   std::mt19937_64 random(seed);
-  std::uniform_real_distribution<double> uniform(-1.0, 1.0);
   std::vector<double> values(count);
-  for (double& value : values) value = round_to(uniform(random), rounded_to);
+  for (double& value : values) value = round_to(uniform(random, -1.0, 1.0), rounded_to);
   return values;
 }
 

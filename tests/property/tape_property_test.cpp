@@ -9,6 +9,7 @@
 #include "lamina/ops/norm/rms_norm.h"
 #include "support/close.h"
 #include "support/op_run.h"
+#include "support/uniform.h"
 
 namespace lamina {
 namespace {
@@ -23,9 +24,8 @@ struct Draw {
   std::mt19937_64 random;
   int64_t below(int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); }
   Tensor tensor(const Shape& shape, DType dtype) {
-    std::uniform_real_distribution<double> uniform(-1.0, 1.0);
     std::vector<double> values(static_cast<size_t>(shape.numel()));
-    for (double& value : values) value = uniform(random);
+    for (double& value : values) value = testing::uniform(random, -1.0, 1.0);
     return Tensor::from(values, shape, Device::cpu(2)).to(dtype);
   }
 };

@@ -8,6 +8,7 @@
 
 #include "lamina/ops.h"
 #include "support/close.h"
+#include "support/uniform.h"
 
 namespace lamina {
 namespace {
@@ -21,9 +22,8 @@ const Device& device() {
 
 Tensor draw(const Shape& shape, uint64_t seed) {
   std::mt19937_64 random(seed);
-  std::uniform_real_distribution<double> uniform(-1.0, 1.0);
   std::vector<double> values(static_cast<size_t>(shape.numel()));
-  for (double& value : values) value = uniform(random);
+  for (double& value : values) value = testing::uniform(random, -1.0, 1.0);
   return Tensor::from(values, shape, device());
 }
 

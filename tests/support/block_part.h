@@ -20,6 +20,7 @@
 #include "support/array.h"
 #include "support/close.h"
 #include "support/reverse.h"
+#include "support/uniform.h"
 
 namespace lamina::testing {
 
@@ -47,10 +48,9 @@ struct BlockPart {
         mixer(nn::make_mixer(spec, block(), make.at("mixer"), positions)),
         ffn(nn::make_ffn(spec, block(), make.at("ffn"))) {
     std::mt19937 random(7);
-    std::uniform_real_distribution<double> draw(-spread, spread);
     for (auto& [name, tensor] : state()) {
       std::vector<double> values(static_cast<size_t>(tensor.numel()));
-      for (double& value : values) value = draw(random);
+      for (double& value : values) value = uniform(random, -spread, spread);
       tensor.copy_(Tensor::from(values, tensor.shape(), device));
     }
   }
@@ -86,9 +86,8 @@ struct BlockPart {
   }
   Tensor input(const Shape& shape, DType dtype = DType::f64) const {
     std::mt19937 random(11);
-    std::uniform_real_distribution<double> draw(-1.0, 1.0);
     std::vector<double> values(static_cast<size_t>(shape.numel()));
-    for (double& value : values) value = draw(random);
+    for (double& value : values) value = uniform(random, -1.0, 1.0);
     return Tensor::from(values, shape, device).to(dtype);
   }
   static nn::ForwardContext pass_of(const Tensor& x) { return {.batch = x.dim(0), .seq = x.dim(1)}; }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <random>
 
 namespace lamina::testing {
@@ -8,6 +9,16 @@ namespace lamina::testing {
 /// two logarithms for each number if clang compiles it.
 inline double uniform(std::mt19937_64& random, double low, double high) {
   return low + static_cast<double>(random()) * 0x1p-64 * (high - low);
+}
+
+inline double uniform(std::mt19937& random, double low, double high) {
+  const double first = random();
+  return low + (first + random() * 0x1p32) * 0x1p-64 * (high - low);
+}
+
+inline float uniform(std::mt19937_64& random, float low, float high) {
+  const float below_one = std::min(static_cast<float>(random()) * 0x1p-64F, 0x1.fffffep-1F);
+  return low + below_one * (high - low);
 }
 
 }  // namespace lamina::testing
