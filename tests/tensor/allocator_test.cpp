@@ -166,5 +166,42 @@ TEST(allocator, ServesManyThreadsAtOnce) {
   EXPECT_EQ(allocator->counters().reserved, 0);
 }
 
+// Blocks of these sizes are cut from ranges of huge pages.
+TEST(allocator, CutBlocksAreDisjointAndTheirMemoryIsUsedAgain) {
+  const auto allocator = make_caching_cpu_allocator();
+  struct Block {
+    unsigned char* data;
+    size_t bytes;
+    unsigned char mark;
+  };
+  std::vector<Block> held;
+  std::mt19937 random(1);
+  unsigned char mark = 0;
+  for (int round = 0; round < 600; ++round) {
+    if (held.size() > 20 || (!held.empty() && random() % 3 == 0)) {
+      const size_t at = random() % held.size();
+      const Block block = held[at];
+      EXPECT_EQ(block.data[0], block.mark);
+      EXPECT_EQ(block.data[block.bytes - 1], block.mark);
+      allocator->deallocate(block.data, block.bytes);
+      held.erase(held.begin() + static_cast<int64_t>(at));
+    } else {
+      const size_t bytes = size_t{60000} << (random() % 8);
+      auto* data = static_cast<unsigned char*>(allocator->allocate(bytes));
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 64, 0U);
+      data[0] = data[bytes - 1] = ++mark;
+      held.push_back({data, bytes, mark});
+    }
+    if (round % 40 == 0) allocator->trim();
+  }
+  for (const Block& block : held) {
+    EXPECT_EQ(block.data[0], block.mark);
+    EXPECT_EQ(block.data[block.bytes - 1], block.mark);
+    allocator->deallocate(block.data, block.bytes);
+  }
+  allocator->trim();
+  EXPECT_EQ(allocator->counters().reserved, 0);
+}
+
 }  // namespace
 }  // namespace lamina
