@@ -13,6 +13,7 @@ namespace lamina::ops::cpu {
 namespace {
 
 constexpr int64_t kRanges = 16;
+constexpr int64_t kLanes = 16;  // independent maxima and flags per SIMD loop
 
 /// The options of one row, read from the option tensors.
 class RowOptions {
@@ -39,6 +40,8 @@ class RowOptions {
   bool allows(int64_t id) const {
     return mask == nullptr || (static_cast<uint32_t>(mask[id / 32]) >> (id % 32) & 1U) != 0;
   }
+  /// Whether there is no mask, no bias and no penalty.
+  bool keeps_logits() const { return mask == nullptr && bias == nullptr && counts == nullptr; }
   /// The logit after bias and penalties.
   double adjusted(int64_t id, double logit) const {
     if (bias != nullptr) logit += static_cast<double>(bias[id]);
@@ -84,9 +87,48 @@ class RowOptions {
   const int32_t* mask = nullptr;
 };
 
+/// Calls body(i, lane) for all i in [0, n), lane = i % 16, in a form that compilers turn into SIMD.
+template <class F>
+void for_lanes(int64_t n, const F& body) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) body(i + lane, lane);
+  }
+  for (; i < n; ++i) body(i, 0);
+}
+
+/// The index of the largest logit, ties to the lowest. No logit is NaN.
+template <class T>
+int64_t index_of_largest(const T* logits, int64_t vocab) {
+  using A = Accumulate<T>;
+  A most[kLanes];
+  std::fill_n(most, kLanes, -std::numeric_limits<A>::infinity());
+  for_lanes(vocab, [&](int64_t id, int64_t lane) {
+    const A logit = convert<A>(logits[id]);
+    most[lane] = most[lane] < logit ? logit : most[lane];
+  });
+  const A largest = *std::max_element(most, most + kLanes);
+  return std::find_if(logits, logits + vocab, [&](T logit) { return convert<A>(logit) == largest; }) - logits;
+}
+
+template <class T>
+void check_numbers(const T* logits, int64_t vocab, int64_t row) {
+  using A = Accumulate<T>;
+  int32_t broken[kLanes] = {};
+  for_lanes(vocab, [&](int64_t id, int64_t lane) {
+    const A logit = convert<A>(logits[id]);
+    broken[lane] |= logit != logit ? 1 : 0;
+  });
+  if (std::all_of(broken, broken + kLanes, [](int32_t one) { return one == 0; })) return;
+  const auto is_nan = [](T logit) { return std::isnan(convert<A>(logit)); };
+  throw Error(str("sample_rows: the logit of token ", std::find_if(logits, logits + vocab, is_nan) - logits, " in row ",
+                  row, " is NaN; check the model's weights, or use a dtype with more range"));
+}
+
 /// The token with the largest adjusted logit, ties to the lowest id; −1 if the mask allows none.
 template <class T>
 int64_t greedy(const T* logits, int64_t vocab, const RowOptions& o) {
+  if (vocab > 0 && o.keeps_logits()) return index_of_largest(logits, vocab);
   int64_t best = -1;
   double most = 0;
   for (int64_t id = 0; id < vocab; ++id) {
@@ -168,10 +210,7 @@ void sample_rows(const SampleRows& args) {
     using T = typename decltype(tag)::type;
     const auto sample = [&](int64_t row, RowScratch& scratch) {
       const T* logits = args.logits.data<T>() + row * vocab;
-      for (int64_t id = 0; id < args.vocab_size; ++id) {
-        LAMINA_CHECK(!std::isnan(convert<double>(logits[id])), "sample_rows: the logit of token ", id, " in row ", row,
-                     " is NaN; check the model's weights, or use a dtype with more range");
-      }
+      check_numbers(logits, args.vocab_size, row);
       args.ids.data<int64_t>()[row] = draw(logits, args.vocab_size, RowOptions(args, row), scratch);
       if (args.logprobs.defined()) write_logprobs(args, logits, row);
     };
