@@ -1,10 +1,9 @@
 // Flash decoding on the CPU. The KV cache of each batch row and KV head is split into chunks of a fixed number of keys,
-// one task each. A chunk yields the maximum, the sum of weights and the weighted sum of values per query; the chunks
-// are combined in order. Within a chunk, keys pass through the L1 cache in tiles. They are used in place if dtype and
-// width allow, else converted. Up to kDotRows queries use dot products row by row; more queries use a matrix product
-// with Qᵀ. 8-bit caches are multiplied unscaled; the scales of keys and values then multiply scores and weights. In a
-// paged cache no tile crosses a page. Few queries are limited by memory bandwidth, so the values of a tile are
-// prefetched while its keys are multiplied, and the next keys while its values are summed.
+// one task each. A chunk yields maximum, sum of weights and weighted sum of values per query; the chunks are combined
+// in order. Within a chunk, keys pass through the L1 cache in tiles: in place if dtype and width allow, else converted.
+// Up to kDotRows queries use dot products row by row; more use a matrix product with Qᵀ. The scales of 8-bit caches
+// multiply scores and weights. In a paged cache no tile crosses a page. Few queries are limited by memory bandwidth, so
+// a tile's values are prefetched while its keys are multiplied, and the next keys while its values are summed.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/attention/decode/attention_decode_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -326,13 +325,12 @@ class DecodeTask {
 
   void softmax(int64_t r, int64_t keys) {
     const D d;
-    const int64_t lanes = lanes_of<A>();
     A* s = s_ + r * kDecodeTile;
     V most = hn::Set(d, max_[r]);
-    for (int64_t c = 0; c < keys; c += lanes) most = hn::Max(most, hn::LoadU(d, s + c));
+    for (int64_t c = 0; c < keys; c += lanes_of<A>()) most = hn::Max(most, hn::LoadU(d, s + c));
     most = hn::MaxOfLanes(d, most);
     V sum = hn::Zero(d);
-    for (int64_t c = 0; c < keys; c += lanes) {
+    for (int64_t c = 0; c < keys; c += lanes_of<A>()) {
       const V p = exp_flushed(d, hn::Sub(hn::LoadU(d, s + c), most));
       sum = hn::Add(sum, p);
       hn::StoreU(p, d, s + c);
@@ -424,8 +422,11 @@ void decode(const AttentionDecode& args) {
   shared.bias = distance_bias(args.options, args.extras, args.q.dim(2), args.q.dim(1), longest);
   const int64_t units = shared.rows == 0 ? 0 : shared.sizes.batch * n_kv_heads;
   shared.partial = Tensor::empty({units * shared.chunks, shared.rows, shared.sizes.d_v + 2}, dtype_of<A>(), device);
-  device.threads().tasks(units * shared.chunks, [&](int64_t task) { DecodeTask<T>(args, shared).run(task); });
-  device.threads().tasks(units, [&](int64_t unit) { combine<A>(args, shared, unit); });
+  device.threads().tasks(units * shared.chunks, [&](int64_t task) {
+    DecodeTask<T>(args, shared).run(task);
+    if (shared.chunks == 1) combine<A>(args, shared, task);
+  });
+  if (shared.chunks != 1) device.threads().tasks(units, [&](int64_t unit) { combine<A>(args, shared, unit); });
 }
 
 void attention_decode(const AttentionDecode& args) {
