@@ -13,6 +13,7 @@
 
 #include "lamina/base/cores.h"
 #include "lamina/base/error.h"
+#include "lamina/base/task_phases.h"
 #include "support/close.h"
 
 namespace lamina {
@@ -194,6 +195,32 @@ TEST(threads, RefusesANegativeOrAbsurdCount) {
   testing::expect_error([] { const Threads threads(-1); }, "expected 0 (all cores) or a positive number");
   testing::expect_error([] { const Threads threads(Threads::kMost + 1); }, "up to 1024");
   EXPECT_GE(Threads().count(), 1);
+}
+
+TEST(threads, SecondPhaseStartsAfterTheFirst) {
+  for (const int count : {1, 2, 5}) {
+    const Threads threads(count);
+    for (int round = 0; round < 200; ++round) {
+      std::atomic<int> first{0};
+      std::atomic<int> second{0};
+      std::atomic<int> early{0};
+      const auto begin = [&](int64_t /*task*/) { ++first; };
+      const auto end = [&](int64_t task) {
+        if (first != 3) ++early;
+        second += static_cast<int>(task);
+      };
+      run_phases(threads, {3, begin}, {7, end, [](int64_t /*task*/) {}});
+      EXPECT_EQ(early, 0);
+      EXPECT_EQ(second, 21);
+    }
+  }
+}
+
+TEST(threads, AThrowingFirstPhaseEndsBoth) {
+  const Threads threads(3);
+  const auto fails = [](int64_t /*task*/) { throw std::runtime_error("first"); };
+  const auto idle = [](int64_t /*task*/) {};
+  EXPECT_THROW(run_phases(threads, {2, fails}, {4, idle, idle}), std::runtime_error);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/kernel_dispatch.h"
+#include "lamina/ops/linear/norm_linear.h"
 #include "support/close.h"
 
 namespace lamina::testing {
@@ -191,6 +192,41 @@ TEST(QuantizedLinear, BrokenInputsAreSeen) {
   Tensor x = Tensor::full({2, 40}, 1, DType::f32, device);
   tape.watch(x);
   expect_error([&] { ops::quantized_linear(x, weight); }, "NoGrad");
+}
+
+/// One row on a CPU: the kernel with norm, product and gate in one parallel region has the bits of the operators.
+TEST(QuantizedLinear, NormedRowHasTheBitsOfTheOperators) {
+  for (const int threads : {1, 2, 5}) {
+    const Device device = Device::cpu(threads);
+    for (const auto& [in, out] : {std::pair{75, 21}, {288, 1024}, {768, 2304}}) {
+      const auto tensor = [&](const Shape& shape, unsigned seed) {
+        return Tensor::from(normal_values(static_cast<size_t>(shape.numel()), seed), shape, device);
+      };
+      const Tensor x = tensor({1, 1, in}, 1);
+      const Tensor scale = tensor({in}, 2);
+      const ops::RowNorm rms{.weight = scale, .options = {.eps = 1e-5, .weight_offset = 1}};
+      const ops::RowNorm layer{.kind = ops::RowNorm::Kind::layer, .weight = scale, .bias = tensor({in}, 3)};
+      for (const QuantizedFormat format : {QuantizedFormat::q8, QuantizedFormat::q4}) {
+        const ops::LinearWeight weight(ops::quantize(tensor({out, in}, 4), format));
+        for (const Tensor& residual : {Tensor(), tensor({1, 1, in}, 5)}) {
+          for (const ops::RowNorm& norm : {rms, layer}) {
+            const Tensor bias = residual.defined() ? tensor({out}, 6) : Tensor();
+            const auto expect_bits = [&](const auto& run) {
+              const auto with = [&](const char* kernel) {
+                const ops::ForcedKernel forced(device, "norm_linear", kernel);
+                const ops::NormLinear result = run();
+                return std::pair{result.h.template to_vector<float>(), result.y.template to_vector<float>()};
+              };
+              EXPECT_EQ(with("cpu"), with("composed")) << in << " " << out << " " << name_of(format);
+            };
+            expect_bits([&] { return norm_linear(x, residual, norm, weight, bias, ops::Activation::silu); });
+            if (out % 32 != 0) continue;
+            expect_bits([&] { return norm_gated_linear(x, residual, norm, weight, bias, ops::Gate::swiglu); });
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

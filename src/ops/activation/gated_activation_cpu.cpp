@@ -5,19 +5,13 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lamina/base/simd_activation-inl.h"
 #include "lamina/base/simd_stream-inl.h"
 #include "lamina/ops/activation/gated_activation_kernel.h"
+#include "lamina/ops/activation/gated_unit-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
-
-template <class V>
-struct GateUp {
-  V gate;
-  V up;
-};
 
 /// Loads `count` gates and ups of a row of 2·n elements, starting with unit i.
 template <class D, class T>
@@ -46,35 +40,6 @@ HWY_INLINE void store_pair(D d, GateUp<hn::Vec<D>> value, T* row, int64_t n, int
   if (2 * count > lanes) put_n(d, hn::Load(d, joined + lanes), row + 2 * i + lanes, 2 * count - first, streaming);
 }
 
-/// The GateOptions, broadcast to vectors of D.
-template <class D, class Function>
-struct Unit {
-  D d;
-  hn::Vec<D> alpha, inverse_alpha, limit, offset;
-
-  explicit Unit(const GateOptions& options)
-      : alpha(constant(d, options.alpha)),
-        inverse_alpha(constant(d, 1.0 / options.alpha)),
-        limit(constant(d, options.limit)),
-        offset(constant(d, options.up_offset)) {}
-
-  HWY_INLINE hn::Vec<D> forward(GateUp<hn::Vec<D>> in) const {
-    const auto gate = hn::Min(limit, in.gate);
-    const auto up = hn::Min(limit, hn::Max(hn::Neg(limit), in.up));
-    const auto value = hn::Mul(Function::value(d, hn::Mul(alpha, gate)), inverse_alpha);
-    return hn::Mul(value, hn::Add(up, offset));
-  }
-
-  HWY_INLINE GateUp<hn::Vec<D>> backward(GateUp<hn::Vec<D>> in, hn::Vec<D> dout) const {
-    const auto gate = hn::Min(limit, in.gate);
-    const auto up = hn::Min(limit, hn::Max(hn::Neg(limit), in.up));
-    const auto f = Function::both(d, hn::Mul(alpha, gate));
-    const auto dgate = hn::Mul(hn::Mul(dout, hn::Add(up, offset)), f.slope);
-    const auto dup = hn::Mul(dout, hn::Mul(f.value, inverse_alpha));
-    return {hn::IfThenZeroElse(hn::Gt(in.gate, limit), dgate), hn::IfThenZeroElse(hn::Gt(hn::Abs(in.up), limit), dup)};
-  }
-};
-
 template <class T, class Function>
 void forward(const Tensor& x_in, const GateOptions& options, const Tensor& out_in) {
   const int64_t n = out_in.dim(-1);
@@ -85,7 +50,7 @@ void forward(const Tensor& x_in, const GateOptions& options, const Tensor& out_i
   const bool streaming = should_stream(out, rows * n, n);
   out_in.device().threads().ranges(rows, rows_per_range(n), [&](int64_t begin, int64_t end) HWY_ATTR {
     const ComputeTag<T> d;
-    const Unit<ComputeTag<T>, Function> unit(options);
+    const GatedUnit<ComputeTag<T>, Function> unit(options);
     for (int64_t row = begin; row < end; ++row) {
       for_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
         const auto in = load_pair(d, x + row * 2 * n, n, i, count, interleaved);
@@ -107,7 +72,7 @@ void backward(const Tensor& x_in, const Tensor& dout_in, const GateOptions& opti
   const bool streaming = should_stream(dx, 2 * rows * n, n);
   dx_in.device().threads().ranges(rows, rows_per_range(2 * n), [&](int64_t begin, int64_t end) HWY_ATTR {
     const ComputeTag<T> d;
-    const Unit<ComputeTag<T>, Function> unit(options);
+    const GatedUnit<ComputeTag<T>, Function> unit(options);
     for (int64_t row = begin; row < end; ++row) {
       const int64_t at = row * 2 * n;
       for_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
@@ -118,18 +83,6 @@ void backward(const Tensor& x_in, const Tensor& dout_in, const GateOptions& opti
     }
     if (streaming) hwy::FlushStream();
   });
-}
-
-template <class F>
-void visit_gate(Gate gate, F&& fn) {
-  switch (gate) {
-    case Gate::glu: return fn(Sigmoid{});
-    case Gate::reglu: return fn(Relu{});
-    case Gate::geglu: return fn(Gelu{});
-    case Gate::geglu_tanh: return fn(GeluTanh{});
-    case Gate::swiglu: return fn(Silu{});
-    case Gate::liglu: return fn(Identity{});
-  }
 }
 
 void gated_activation_forward(const Tensor& x, Gate gate, const GateOptions& options, const Tensor& out) {

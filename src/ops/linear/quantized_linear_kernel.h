@@ -50,6 +50,8 @@ namespace cpu {
 void quantize(const Quantize& args);
 void dequantize(const QuantizedWeight& weight, const Tensor& to);
 void quantized_linear(const QuantizedLinear& args);
+/// A QuantizedStream of one row with one residual. A gate has whole groups and is not interleaved.
+void quantized_norm_linear(const QuantizedStream& args);
 }  // namespace cpu
 namespace cuda {
 void quantize(const Quantize& args);

@@ -9,6 +9,7 @@
 #include "lamina/ops/linear/linear_layer.h"
 #include "lamina/ops/linear/quantized_linear_kernel.h"
 #include "lamina/ops/norm/layer_norm.h"
+#include "lamina/ops/norm/norm_scale.h"
 
 namespace lamina::ops {
 Tensor sum_of_parts(const Tensor& residual, const Tensor& x) {
@@ -72,6 +73,37 @@ Tensor residual_parts(const Tensor& residual, const Tensor& x) {
   return residual.detach().contiguous().reshape({parts, x.shape().rows(), x.dim(-1)});
 }
 
+/// Tries the single parallel region for one row on a CPU. `args` has the gate or the activation. Returns undefined
+/// tensors if the kernel does not support the case.
+NormLinear quantized_in_one_region(const Tensor& x, const Tensor& residual, const RowNorm& norm,
+                                   const QuantizedWeight& weight, const Tensor& bias, QuantizedStream args) {
+  const int64_t parts = residual.defined() && residual.rank() > x.rank() ? residual.dim(0) : 1;
+  const bool whole_row = norm.options.group_size == 0 || norm.options.group_size == x.dim(-1);
+  const bool fits = x.device().kind() == DeviceKind::cpu && x.dtype() == DType::f32 && x.shape().rows() == 1 &&
+                    parts == 1 && whole_row && weight.data.numel() > 0 && weight.in > 0 &&
+                    allows_kernel(x.device(), "norm_linear", "cpu");
+  const bool whole_groups = !args.options.interleaved && weight.out % (2 * QuantizedWeight::kRows) == 0;
+  if (!fits || (args.gated && !whole_groups) || is_tracked({x, residual, norm.weight, norm.bias, bias})) return {};
+  RowNorm row_norm = norm;
+  row_norm.weight = norm_scale(norm.weight, norm.options.weight_offset, x.dtype());
+  row_norm.bias = norm_scale(norm.bias, 0.0, x.dtype());
+  args.norm = &row_norm;
+  args.product.x = x.contiguous();
+  args.product.weight = weight;
+  if (bias.defined()) args.product.bias = as_accumulation(bias, x.dtype());
+  Shape shape = x.shape();
+  shape[-1] = args.gated ? weight.out / 2 : weight.out;
+  args.product.y = Tensor::empty(shape, x.dtype(), x.device());
+  if (residual.defined()) {
+    args.residual = residual.contiguous();
+    args.h = Tensor::empty(x.shape(), x.dtype(), x.device());
+  }
+  cpu::quantized_norm_linear(args);
+  x.device().add_work(
+      {2 * weight.out * weight.in + 4 * x.numel(), work_bytes(args.product.x, residual, weight.data, args.product.y)});
+  return {residual.defined() ? args.h : x, args.product.y};
+}
+
 /// Tries the single launch for a quantized weight. `args` has the gate or the activation. Returns undefined tensors if
 /// the kernel does not support the case.
 NormLinear quantized_in_one_launch(const Tensor& x, const Tensor& residual, const RowNorm& norm,
@@ -111,6 +143,9 @@ NormLinear in_one_launch(const Tensor& x, const Tensor& residual, const RowNorm&
   if (given.is_quantized()) {
     QuantizedStream stream{.gated = args.gated, .gate = args.gate, .options = args.options};
     stream.product.activation = args.activation;
+    if (x.device().kind() == DeviceKind::cpu) {
+      return quantized_in_one_region(x, residual, norm, given.quantized, bias, stream);
+    }
     return quantized_in_one_launch(x, residual, norm, given.quantized, bias, stream);
   }
   const Tensor& weight = given.plain;
