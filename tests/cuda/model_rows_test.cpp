@@ -9,17 +9,6 @@ namespace {
 
 using CudaRows = OnGpu<>;
 
-std::vector<NamedSpec> row_specs() {
-  std::vector<NamedSpec> all;
-  for (const std::string& name : arch::preset_names()) {
-    if (!name.ends_with("-tiny")) continue;
-    const arch::ArchSpec spec = arch::resolve(arch::load_preset(name), name);
-    if (generates_alone(spec)) all.push_back({name, spec});
-  }
-  for (auto& more : {wirings(), switches()}) all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
-
 std::unique_ptr<nn::Model> copied(const nn::Model& model, const Device& device) {
   auto copy = std::make_unique<nn::Model>(model.spec(), device);
   copy->load_state_dict(model.state_dict());
@@ -29,7 +18,7 @@ std::unique_ptr<nn::Model> copied(const nn::Model& model, const Device& device) 
 TEST_F(CudaRows, LogitsEqualAFullForwardOnTheCpu) {
   const Device gpu = Device::cuda();
   uint64_t seed = 0;
-  for (const NamedSpec& named : row_specs()) {
+  for (const NamedSpec& named : decoder_specs()) {
     nn::Model model(named.spec, Device::cpu(2));
     scramble(model);
     const auto wide = in_double(model, model.device());
@@ -73,7 +62,7 @@ std::vector<std::vector<infer::TokenId>> engine_tokens(nn::Model& model, int64_t
 
 TEST_F(CudaRows, TheRunnersGraphsChooseWhatTheCpuChooses) {
   const Device gpu = Device::cuda();
-  for (const NamedSpec& named : row_specs()) {
+  for (const NamedSpec& named : decoder_specs()) {
     const ::testing::ScopedTrace trace(__FILE__, __LINE__, named.name);
     nn::Model model(named.spec, Device::cpu(2));
     scramble(model);
@@ -134,7 +123,7 @@ TEST_F(CudaRows, TheRunnersPenaltiesAndFiltersEqualTheCpus) {
 /// One row with bf16 weights: attention and feed-forward are one launch each if the fused kernels support them.
 TEST_F(CudaRows, StepsOfWholeSublayersChooseWhatTheCpuChooses) {
   const Device gpu = Device::cuda();
-  for (const NamedSpec& named : row_specs()) {
+  for (const NamedSpec& named : decoder_specs()) {
     const ::testing::ScopedTrace trace(__FILE__, __LINE__, named.name);
     nn::Model model(named.spec, Device::cpu(2));
     scramble(model);

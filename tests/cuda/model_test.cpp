@@ -9,17 +9,6 @@ namespace {
 
 using CudaModel = OnGpu<>;
 
-std::vector<NamedSpec> all_specs() {
-  std::vector<NamedSpec> all;
-  for (const std::string& name : arch::preset_names()) {
-    if (!name.ends_with("-tiny")) continue;
-    const arch::ArchSpec spec = arch::resolve(arch::load_preset(name), name);
-    if (generates_alone(spec)) all.push_back({name, spec});
-  }
-  for (auto& more : {wirings(), switches()}) all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
-
 constexpr int64_t kBatch = 2;
 constexpr int64_t kSeq = 16;
 
@@ -59,7 +48,7 @@ std::unique_ptr<nn::Model> moved(nn::Model& model, const Device& device, DType d
 
 TEST_F(CudaModel, LossGradientsAndDecodingEqualTheCpus) {
   const Device gpu = Device::cuda();
-  for (const NamedSpec& named : all_specs()) {
+  for (const NamedSpec& named : decoder_specs()) {
     const ::testing::ScopedTrace trace(__FILE__, __LINE__, named.name);
     nn::Model model(named.spec, Device::cpu(2));
     scramble(model);
@@ -127,7 +116,7 @@ std::vector<infer::Generation> generated(nn::Model& model, const infer::Generate
 TEST_F(CudaModel, RecordedStepsChooseWhatTheCpuChooses) {
   const Device gpu = Device::cuda();
   int stepped = 0;
-  for (const NamedSpec& named : all_specs()) {
+  for (const NamedSpec& named : decoder_specs()) {
     const ::testing::ScopedTrace trace(__FILE__, __LINE__, named.name);
     nn::Model model(named.spec, Device::cpu(2));
     scramble(model);

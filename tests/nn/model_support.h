@@ -147,6 +147,18 @@ inline std::vector<NamedSpec> switches() {
   return all;
 }
 
+/// Every tiny preset that generates alone, every wiring and every switch.
+inline std::vector<NamedSpec> decoder_specs() {
+  std::vector<NamedSpec> all;
+  for (const std::string& name : arch::preset_names()) {
+    if (!name.ends_with("-tiny")) continue;
+    arch::ArchSpec spec = arch::resolve(arch::load_preset(name), name);
+    if (generates_alone(spec)) all.push_back({name, std::move(spec)});
+  }
+  for (auto& more : {wirings(), switches()}) all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
 /// Moves parameters far from their initial values, so that each one matters.
 inline void scramble(nn::Model& model, uint64_t seed = 7) {
   std::mt19937_64 random(seed);

@@ -1,8 +1,5 @@
 // Encoder–decoders train from recipes: on text with both objectives that have a source, and on tasks.
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
 
 #include "lamina/arch/cost.h"
 #include "lamina/base/files.h"
@@ -10,26 +7,15 @@
 #include "lamina/train/pass.h"
 #include "lamina/training.h"
 #include "support/error_of.h"
+#include "train/text_folder.h"
 
 namespace lamina::train {
 namespace {
 
-namespace fs = std::filesystem;
 using lamina::testing::error_of;
 
-class EncoderDecoderTraining : public ::testing::Test {
+class EncoderDecoderTraining : public TextFolder {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) / ("lamina_encoder_decoder_" + std::to_string(::getpid()));
-    fs::create_directories(folder_);
-    std::string text;
-    for (int i = 0; i < 400; ++i)
-      text += i % 3 == 0 ? "one two three. " : i % 3 == 1 ? "red green blue! " : "up and down?\n";
-    write_text(path("text.txt"), text);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
   static Recipe recipe(const std::string& base, const std::vector<std::string>& changes) {
     return read_recipe(R"({"architecture": {"base": ")" + base + R"(", "set": {"layers[0].repeat": 1,
       "encoder.layers[0].repeat": 1, "embedding.padding_token": null, "vocab_size": 0}},
@@ -51,7 +37,6 @@ class EncoderDecoderTraining : public ::testing::Test {
   bool same_file(const std::string& a, const std::string& b, const std::string& file) const {
     return read_text(path(a + file)) == read_text(path(b + file));
   }
-  fs::path folder_;
 };
 
 TEST_F(EncoderDecoderTraining, LearnsAndResumesToTheBit) {

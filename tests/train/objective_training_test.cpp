@@ -1,33 +1,19 @@
 // Every objective trains a decoder from a text: the loss falls, and a resumed run equals an uninterrupted one.
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
 
 #include "lamina/base/files.h"
 #include "lamina/text/load.h"
 #include "lamina/training.h"
 #include "support/error_of.h"
+#include "train/text_folder.h"
 
 namespace lamina::train {
 namespace {
 
-namespace fs = std::filesystem;
 using lamina::testing::error_of;
 
-class ObjectiveTraining : public ::testing::Test {
+class ObjectiveTraining : public TextFolder {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) / ("lamina_objectives_" + std::to_string(::getpid()));
-    fs::create_directories(folder_);
-    std::string text;
-    for (int i = 0; i < 400; ++i)
-      text += i % 3 == 0 ? "one two three. " : i % 3 == 1 ? "red green blue! " : "up and down?\n";
-    write_text(path("text.txt"), text);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
   Recipe recipe(const std::vector<std::string>& changes) const {
     std::vector<std::string> all = {"data.train=" + path("text.txt")};
     all.insert(all.end(), changes.begin(), changes.end());
@@ -43,7 +29,6 @@ class ObjectiveTraining : public ::testing::Test {
                  }});
     return trainer.progress();
   }
-  fs::path folder_;
 };
 
 TEST_F(ObjectiveTraining, LearnsAndResumesToTheBit) {
@@ -95,7 +80,7 @@ TEST_F(ObjectiveTraining, RefusesWhatCannotWork) {
   };
   EXPECT_NE(message({"objective.kind=fim", "data.order=packed"}).find("packed"), std::string::npos);
   EXPECT_NE(message({"objective.kind=span", "objective.sentinels=1"}).find("sentinels"), std::string::npos);
-  text::save_tokenizer(*text::byte_tokenizer(), folder_.string());
+  text::save_tokenizer(*text::byte_tokenizer(), folder_.path());
   EXPECT_NE(message({"objective.kind=fim", "data.tokenizer=" + path("tokenizer.json")}).find("<|fim_prefix|>"),
             std::string::npos);
   EXPECT_NE(message({"objective.kind=fin"}).find("fim"), std::string::npos);
