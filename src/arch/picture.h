@@ -16,7 +16,7 @@ struct Picture {
 /// below each other.
 std::vector<Picture> draw_parts(const ArchSpec& resolved);
 
-/// The same drawings one below the other, in characters for a terminal.
+/// The drawings of draw_parts() one below the other, in characters for a terminal.
 std::string draw_text(const ArchSpec& resolved, const std::string& title);
 
 /// One SVG of a resolved architecture: the model from tokens to logits, and each different block.

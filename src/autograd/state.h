@@ -71,7 +71,7 @@ struct Node {
   BackwardFn backward;
 };
 
-/// What Tape::set_aside() took off the tape: the records of a graph, and the generation of its entries.
+/// A graph that Tape::set_aside() took off the tape: its records, and the generation of its entries.
 struct SetAside {
   std::vector<Node> nodes;
   uint64_t generation = 0;

@@ -23,7 +23,7 @@ struct EmbedOptions {
   std::function<void(int64_t done, int64_t total)> progress = {};  ///< called after each pass; counts tokens
 };
 
-/// What a text is to a search: models may have a prompt for each.
+/// The role of a text in a search. Models may have a prompt for each role.
 enum class TextRole : uint8_t { any, document, query };
 /// The recipe's prompt for a role: "query", or the first of "document", "passage" and "corpus"; else its default.
 std::string prompt_for(const io::VectorRecipe& recipe, TextRole role);

@@ -9,7 +9,7 @@ namespace lamina::train {
 
 enum class CurveX { step, tokens, seconds };
 
-/// What a chart of loss curves shows.
+/// Options of a chart of loss curves.
 struct CurveOptions {
   CurveX x = CurveX::step;
   /// Smoothing of the training loss: the weight of the running mean at each point, in [0, 1). 0 disables it; otherwise

@@ -20,8 +20,8 @@ constexpr const char* kLast = "last";
 constexpr const char* kBest = "best";
 
 /// Adapts a run's layout to the number of ranks it resumes with. Pipeline stages, tensor-parallel and context-parallel
-/// ranks are kept if they divide that number, in this order; data-parallel ranks are the rest. Of the expert-parallel
-/// ranks, the largest number that divides the data-parallel ranks is kept.
+/// ranks are kept if they divide that number, in this order; data-parallel ranks are the rest. The number of
+/// expert-parallel ranks becomes its largest divisor that also divides the data-parallel ranks.
 Recipe recipe_for(Recipe recipe, const comm::Communicator* communicator) {
   const int64_t ranks = communicator == nullptr ? 1 : communicator->size();
   if (recipe.layout.ranks() == ranks) return recipe;

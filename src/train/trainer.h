@@ -15,7 +15,7 @@ namespace lamina::train {
 
 /// Passed to on_update after every update.
 struct UpdateReport {
-  const Progress& progress;  ///< after this update
+  const Progress& progress;  ///< progress after this update
   const StepResult& result;  ///< loss, gradient norm and times
   double tokens_per_second;  ///< running mean
   double flops_per_second;   ///< counts three forward passes per update
@@ -25,7 +25,7 @@ struct UpdateReport {
 
 /// Passed to on_evaluation after every evaluation.
 struct EvaluationReport {
-  const Progress& progress;  ///< including the new losses
+  const Progress& progress;  ///< progress, including the new losses
   bool improved;             ///< whether this is the lowest validation loss so far
   double seconds;            ///< duration of the evaluation
 };

@@ -124,7 +124,7 @@ void check_layout(const ModelShape& model, const TrainingSetup& setup, const Lay
   }
 }
 
-/// What training refuses, under the field of the layout that asks for it.
+/// Problems for which training would refuse the layout, each reported under the field that causes it.
 std::vector<Problem> undivided(const ArchSpec& spec, const Layout& layout) {
   std::vector<Problem> problems;
   const auto add = [&](const char* path, const std::vector<Problem>& found) {

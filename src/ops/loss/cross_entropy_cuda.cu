@@ -36,7 +36,7 @@ struct Cut {
     for (int64_t i = tail + threadIdx.x; i < n; i += blockDim.x) one(i);
   }
   /// Calls batch(base, held) for kInFlight packs of this thread at a time: packs base, base + blockDim.x, …. All are
-  /// loaded before the first is used. Those with an index ≥ `packs` do not exist and are not loaded.
+  /// loaded before the first is used. Packs with an index ≥ `packs` do not exist and are not loaded.
   template <class F>
   __device__ void batches(const T* row, const F& batch) const {
     for (int64_t base = threadIdx.x; base < packs; base += kInFlight * blockDim.x) {

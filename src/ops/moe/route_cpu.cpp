@@ -84,7 +84,7 @@ bool is_near(A choice, A z, A near) {
   return !((choice - z) / std::max(std::abs(z), choice) > near);
 }
 
-/// softmax_of_near: calls visit(choice, 1 / Σ exp(z − z*)) for each choice in order. s.scores holds the logits. Those
+/// softmax_of_near: calls visit(choice, 1 / Σ exp(z − z*)) for each choice in order. s.scores holds the logits. Logits
 /// of earlier choices are set to −inf, so their exponentials are 0.
 template <class A, class F>
 void visit_near(const RouteOptions& options, const int64_t* index, Scratch<A>& s, const F& visit) {

@@ -122,7 +122,7 @@ __device__ void score_row(const T* logits, int experts, RouterScore score, float
 __device__ bool is_near(float choice, float z, float near) { return !((choice - z) / fmaxf(fabsf(z), choice) > near); }
 
 /// softmax_of_near: calls visit(choice, 1 / Σ exp(z − z*)) on all lanes for each choice in order. row.scores holds the
-/// logits. Those of earlier choices are set to −inf, so their exponentials are 0.
+/// logits. Logits of earlier choices are set to −inf, so their exponentials are 0.
 template <class F>
 __device__ void visit_near(const Row& row, const Options& o, int experts, const F& visit) {
   for (int j = 0; j < o.k; ++j) {

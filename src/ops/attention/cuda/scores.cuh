@@ -1,6 +1,6 @@
 #pragma once
 
-// What a warp does with its tile of scores between two tensor-core products: mask, bias, dropout. Also declares the
+// The work of a warp on its tile of scores between two tensor-core products: mask, bias, dropout. Also declares the
 // tensor-core kernels.
 
 #include "lamina/ops/attention/cuda/mma/mma.cuh"
