@@ -27,7 +27,7 @@ struct Example {
   }
 };
 
-// Special tokens of tasks that ask for their input again.
+// Special tokens of tasks whose answer repeats or rearranges the input.
 inline constexpr int64_t kBlank = 0;
 inline constexpr int64_t kAgain = 1;  ///< separates the input from the answer
 inline constexpr int64_t kFirstSymbol = 2;
