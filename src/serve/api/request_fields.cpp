@@ -53,6 +53,11 @@ std::vector<text::TokenId> encode(const ServedModel& model, const std::string& t
   return ids;
 }
 
+/// Whether a token has a name that the text does not show.
+bool is_hidden(const ServedModel& model, text::TokenId id) {
+  return model.tokenizer != nullptr && id < model.tokenizer->vocab_size() && model.tokenizer->is_special(id);
+}
+
 }  // namespace
 
 void read_sampling(Fields& fields, const ServedModel& model, infer::Request& request) {
@@ -172,6 +177,7 @@ Json completion_logprobs(const ServedModel& model, std::optional<text::TokenId> 
       top.emplace(names.back().get<std::string>(), json_logprob(token.logprob));  // as OpenAI: always the token itself
     tops.push_back(unscored ? Json(nullptr) : std::move(top));
     offsets.push_back(offset);
+    if (is_hidden(model, token.id)) bytes.clear();
     for (const char c : bytes) offset += (static_cast<unsigned char>(c) & 0xC0U) != 0x80U ? 1 : 0;
     previous = token.id;
     unscored = false;
