@@ -25,7 +25,7 @@ export const ChatView = () => {
   useEffect(() => { follow.current = true; }, [active.value?.id, path.length]);
   useEffect(() => {
     if (follow.current) scroller.current.scrollTop = scroller.current.scrollHeight;
-  }, [path]);
+  }, [path, showProbabilities.value]);
   const scrolled = (event) => {
     const {scrollTop, scrollHeight, clientHeight} = event.currentTarget;
     follow.current = scrollHeight - scrollTop - clientHeight < 60;

@@ -2,7 +2,7 @@ import {memo} from "preact/compat";
 import {useEffect, useRef, useState} from "preact/hooks";
 import {continueWith, editMessage, regenerate, shareLink} from "../lib/generate.js";
 import {active, activeMode, deleteMessage, inspected, running, showProbabilities, showSibling, stop, tell, view} from "../lib/state.js";
-import {perplexity} from "../lib/tokens.js";
+import {perplexity, splitLead} from "../lib/tokens.js";
 import {placeOf} from "../lib/tree.js";
 import {Icon, IconButton} from "./icons.jsx";
 import {Markup} from "./markup.jsx";
@@ -107,7 +107,7 @@ const Answer = ({node, live}) => {
   if (coloured) {
     return <TokenText text={node.text} tokens={node.tokens} live={live} picked={node.forced - 1} onPick={live ? null : (index, one) => continueWith(node, index, one)} />;
   }
-  if (activeMode.value === "complete") return <div class="plain-text">{node.text}{live ? <span class="caret" aria-hidden="true" /> : null}</div>;
+  if (activeMode.value === "complete") return <div class="plain-text">{splitLead(node.text)[1]}{live ? <span class="caret" aria-hidden="true" /> : null}</div>;
   return <div class={`markup ${live ? "live" : ""}`}><Markup text={node.text.trimStart()} /></div>;
 };
 

@@ -52,6 +52,7 @@ const Fact = ({name, value, unit}) => <div><dt>{name}</dt><dd>{value}{unit ? <sm
 const Engine = ({engine, history}) => {
   const now = history.at(-1);
   const last = now?.tokens ?? 0;
+  const fastest = Math.max(0, ...history.map((one) => one.tokens));
   return (
     <section class="card engine">
       <h3>{engine.model}</h3>
@@ -61,7 +62,7 @@ const Engine = ({engine, history}) => {
         <Fact name="Queue" value={engine.waiting} unit="waiting" />
         <Fact name="Mean step" value={engine.steps ? (1000 * engine.step_seconds / engine.steps).toFixed(1) : "–"} unit="ms" />
       </dl>
-      <h4>Speed <small>last minute, up to {Math.max(0, ...history.map((one) => one.tokens)).toFixed(0)} tokens/s</small></h4>
+      <h4>Speed <small>{fastest > 0 ? `last minute, up to ${fastest.toFixed(0)} tokens/s` : "idle"}</small></h4>
       <Sparkline values={history.map((one) => one.tokens)} most={KEPT} label="Generated tokens per second over the last minute" />
       <h4>Rows <small>{engine.rows.running} of {engine.rows.max}</small></h4>
       <Rows engine={engine} />

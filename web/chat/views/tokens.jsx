@@ -102,7 +102,7 @@ export const TokenText = ({text, tokens, onPick, mark = -1, picked = -1, live = 
   const anchor = open >= 0 ? elementOf(open) : null;
   return (
     <div class="token-text" ref={root} onClick={click} onKeyDown={keys} role="group" aria-label="Tokens; arrow keys move, Enter shows alternatives">
-      {pieces.map((piece) => piece.text === "" ? null : [splitLead(piece.text)[0],
+      {pieces.map((piece) => piece.text === "" ? null : [piece.index === 0 ? "" : splitLead(piece.text)[0],
         <span key={piece.index} data-index={piece.index} class={classOfPiece(piece)} role={onPick ? "button" : undefined}
           tabindex={piece.index === at && onPick ? 0 : -1} title={`${visible(piece.token.text)} · ${shortage(piece.token)}`}>{splitLead(piece.text)[1]}</span>,
       ])}
