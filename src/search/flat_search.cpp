@@ -14,7 +14,7 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 /// From this many queries on, panels of queries are faster than one pass over the rows per query.
-constexpr int64_t kPackedQueries = 4;
+constexpr int64_t kPackedQueries = 6;
 /// Number of rows that stay in the L2 cache while all queries are compared with them.
 constexpr int64_t kBlockRows = 256;
 constexpr int64_t kFewestRows = 1024;  // minimum per task

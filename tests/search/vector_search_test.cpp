@@ -92,7 +92,7 @@ TEST(FlatSearch, EqualsBruteForceInF64) {
         vectors.append(values);
         const PlainRows oracle(values, dim, dtype);
         const FlatSearch flat(vectors.view(), metric);
-        for (const int64_t batch : {1, 3, 40}) {  // below and above the size at which queries are packed
+        for (const int64_t batch : {1, 5, 40}) {  // below and above the size at which queries are packed
           const int64_t best = rows <= 500 && batch < 40 ? rows : 10;  // every row for small sets, else the ten best
           const auto found = flat.search({queries.data(), static_cast<size_t>(batch * dim)}, best, Threads(2));
           ASSERT_EQ(found.size(), static_cast<size_t>(batch));
