@@ -219,43 +219,38 @@ class TransportCommunicator final : public Communicator {
   /// A single round: every rank sends everything to every other rank and computes the sum itself.
   void all_reduce_small(const Call& call, const Tensor& x) {
     const auto length = static_cast<size_t>(x.nbytes());
-    std::vector<char> buffer(length * members_.size());
+    const std::vector<char> sent(static_cast<const char*>(x.raw()), static_cast<const char*>(x.raw()) + length);
     std::vector<Send> sends;
     std::vector<Receive> receives;
-    std::vector<void*> parts;
     for (size_t r = 0; r < members_.size(); ++r) {
-      parts.push_back(buffer.data() + r * length);
       if (r == own()) continue;
-      sends.push_back({members_[r], x.raw(), length});
-      receives.push_back({members_[r], parts[r], length});
+      sends.push_back({members_[r], sent.data(), length});
+      receives.push_back({members_[r], nullptr, length});
     }
-    copy_bytes(parts[own()], x.raw(), length);
-    transport_->exchange(call, sends, receives);
-    ordered_sum(parts, x.numel(), x.dtype());
-    copy_bytes(x.raw(), parts[0], length);
+    sum_received(call, sends, receives, sent.data(), x, x.numel());
   }
 
   /// Sends part r of every rank's input to rank r, which sums the parts in rank order. `output` may be part of `input`.
   void scatter_sum(const Call& call, const Tensor& input, const Tensor& output, const std::vector<int64_t>& counts) {
     const std::vector<int64_t> begins = begins_of(counts);
-    const size_t length = bytes(input, counts[own()]);
-    std::vector<char> buffer(length * (members_.size() - 1));
     std::vector<Send> sends;
     std::vector<Receive> receives;
-    std::vector<void*> parts;
     for (size_t r = 0; r < members_.size(); ++r) {
-      if (r == own()) {
-        parts.push_back(output.raw());
-        continue;
-      }
-      parts.push_back(buffer.data() + receives.size() * length);
+      if (r == own()) continue;
       sends.push_back({members_[r], at(input, begins[r]), bytes(input, counts[r])});
-      receives.push_back({members_[r], parts.back(), length});
+      receives.push_back({members_[r], nullptr, bytes(input, counts[own()])});
     }
-    if (output.raw() != at(input, begins[own()])) copy_bytes(output.raw(), at(input, begins[own()]), length);
-    transport_->exchange(call, sends, receives);
-    ordered_sum(parts, counts[own()], input.dtype());
-    if (own() != 0) copy_bytes(output.raw(), parts[0], length);
+    sum_received(call, sends, receives, at(input, begins[own()]), output, counts[own()]);
+  }
+
+  /// output ← the sum of `count` elements of all ranks in rank order: `mine`, and what the others send.
+  void sum_received(const Call& call, const std::vector<Send>& sends, const std::vector<Receive>& receives,
+                    const void* mine, const Tensor& output, int64_t count) {
+    transport_->exchange_in_place(call, sends, receives, [&](std::span<const void* const> messages) {
+      std::vector<const void*> parts(messages.begin(), messages.end());
+      parts.insert(parts.begin() + rank_, mine);
+      ordered_sum(parts, output.raw(), count, output.dtype());
+    });
   }
 
   void gather_parts(const Call& call, const Tensor& input, const Tensor& output, const std::vector<int64_t>& counts) {
@@ -294,13 +289,14 @@ std::shared_ptr<Communicator> make_communicator(std::shared_ptr<Transport> trans
                                                  std::make_shared<int64_t>(0));
 }
 
-std::vector<double> gather(Communicator& communicator, const std::vector<double>& values, std::string_view label) {
+std::vector<double> gather(Communicator& communicator, const std::vector<double>& values, std::string_view label,
+                           double deadline) {
   const Device host = Device::cpu(1);
   const auto count = static_cast<int64_t>(values.size());
   const Tensor mine = Tensor::from(values, {count}, host);
   const Tensor all = Tensor::empty({count * communicator.size()}, DType::f64, host);
   const std::vector<int64_t> counts(static_cast<size_t>(communicator.size()), count);
-  communicator.all_gather(mine, all, counts, {.label = label});
+  communicator.all_gather(mine, all, counts, {.label = label, .deadline = deadline});
   return all.to_vector<double>();
 }
 

@@ -93,9 +93,11 @@ struct CommunicatorOptions {
 std::shared_ptr<Communicator> make_communicator(std::shared_ptr<Transport> transport,
                                                 const CommunicatorOptions& options = {});
 
-/// Concatenates the values of all ranks in rank order. Every rank must give the same number of values.
-std::vector<double> gather(Communicator& communicator, const std::vector<double>& values, std::string_view label);
-/// Returns the text of rank `root` on every rank. `deadline`: see CallOptions.
+/// Concatenates the values of all ranks in rank order. Every rank must give the same number of values. `deadline`: see
+/// CallOptions.
+std::vector<double> gather(Communicator& communicator, const std::vector<double>& values, std::string_view label,
+                           double deadline = 0);
+/// Returns the text of rank `root` on every rank.
 std::string broadcast_text(Communicator& communicator, const std::string& text, int root, std::string_view label,
                            double deadline = 0);
 

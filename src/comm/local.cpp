@@ -11,7 +11,7 @@
 namespace lamina::comm {
 namespace {
 
-/// A message in flight. The receiver copies directly from the sender's memory.
+/// A message in flight. The receiver reads the sender's memory.
 struct Letter {
   CallHeader header;
   const void* data = nullptr;
@@ -27,7 +27,7 @@ struct LocalWorld {
   std::condition_variable changed;
   std::map<std::pair<int, int>, std::deque<Letter>> letters;  ///< by (from, to), in the order of sending
   /// Number of receivers that are reading a sender's memory.
-  int copying = 0;
+  int reading = 0;
   std::string abort_reason;
 };
 
@@ -51,25 +51,27 @@ class LocalTransport final : public Transport {
   }
 
   void exchange(const Call& call, std::span<const Send> sends, std::span<const Receive> receives) override {
-    pretend_link(sends);
-    const auto taken = std::make_unique<bool[]>(sends.size());
-    std::unique_lock lock(world_->mutex);
-    throw_if_aborted();
-    for (size_t i = 0; i < sends.size(); ++i) {
-      world_->letters[{rank_, sends[i].to}].push_back(
-          {header_of(call, sends[i].bytes), sends[i].data, sends[i].bytes, &taken[i]});
-    }
-    world_->changed.notify_all();
-    try {
-      for (const Receive& receive : receives) take(call, receive, lock);
-      for (size_t i = 0; i < sends.size(); ++i) {
-        wait(call, sends[i].to, lock, [&] { return taken[i]; });
+    run(call, sends, [&](std::unique_lock<std::mutex>& lock) {
+      for (const Receive& receive : receives) {
+        const Letter letter = take(call, receive, lock);
+        read({&letter, 1}, lock, [&] {
+          if (letter.bytes > 0) std::memcpy(receive.data, letter.data, letter.bytes);
+        });
       }
-    } catch (...) {
-      // All ranks stop. First wait for the ranks that are copying from this thread's memory.
-      world_->changed.wait(lock, [&] { return world_->copying == 0; });
-      throw;
-    }
+    });
+  }
+
+  void exchange_in_place(const Call& call, std::span<const Send> sends, std::span<const Receive> receives,
+                         const std::function<void(std::span<const void* const> messages)>& use) override {
+    run(call, sends, [&](std::unique_lock<std::mutex>& lock) {
+      std::vector<Letter> letters;
+      std::vector<const void*> messages;
+      for (const Receive& receive : receives) {
+        letters.push_back(take(call, receive, lock));
+        messages.push_back(letters.back().data);
+      }
+      read(letters, lock, [&] { use(messages); });
+    });
   }
 
  private:
@@ -100,7 +102,31 @@ class LocalTransport final : public Transport {
     throw_if_aborted();
   }
 
-  void take(const Call& call, const Receive& receive, std::unique_lock<std::mutex>& lock) {
+  /// Sends all messages, runs `receive`, and waits until the receivers have read what was sent.
+  template <class Body>
+  void run(const Call& call, std::span<const Send> sends, const Body& receive) {
+    pretend_link(sends);
+    const auto taken = std::make_unique<bool[]>(sends.size());
+    std::unique_lock lock(world_->mutex);
+    throw_if_aborted();
+    for (size_t i = 0; i < sends.size(); ++i) {
+      world_->letters[{rank_, sends[i].to}].push_back(
+          {header_of(call, sends[i].bytes), sends[i].data, sends[i].bytes, &taken[i]});
+    }
+    world_->changed.notify_all();
+    try {
+      receive(lock);
+      for (size_t i = 0; i < sends.size(); ++i) {
+        wait(call, sends[i].to, lock, [&] { return taken[i]; });
+      }
+    } catch (...) {
+      // All ranks stop. First wait for the ranks that are reading this thread's memory.
+      world_->changed.wait(lock, [&] { return world_->reading == 0; });
+      throw;
+    }
+  }
+
+  Letter take(const Call& call, const Receive& receive, std::unique_lock<std::mutex>& lock) {
     std::deque<Letter>& box = world_->letters[{receive.from, rank_}];
     wait(call, receive.from, lock, [&] { return !box.empty(); });
     const Letter letter = box.front();
@@ -111,13 +137,25 @@ class LocalTransport final : public Transport {
       throw_if_aborted();
     }
     box.pop_front();
-    ++world_->copying;
+    return letter;
+  }
+
+  /// Runs `use`, which reads the memory of the senders of `letters`, without the lock. Then the senders may go on.
+  template <class Use>
+  void read(std::span<const Letter> letters, std::unique_lock<std::mutex>& lock, const Use& use) {
+    ++world_->reading;
     lock.unlock();
-    if (letter.bytes > 0) std::memcpy(receive.data, letter.data, letter.bytes);
+    std::exception_ptr error;
+    try {
+      use();
+    } catch (...) {
+      error = std::current_exception();
+    }
     lock.lock();
-    --world_->copying;
-    *letter.taken = true;
+    --world_->reading;
+    for (const Letter& letter : letters) *letter.taken = true;
     world_->changed.notify_all();
+    if (error) std::rethrow_exception(error);
   }
 
   std::shared_ptr<LocalWorld> world_;

@@ -1,6 +1,7 @@
 #include "lamina/comm/transport.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace lamina::comm {
 namespace {
@@ -38,6 +39,29 @@ std::string mismatch(const Call& call, const CallHeader& got, uint64_t bytes) {
              " with ", got.bytes, " bytes (call ", got.sequence, " of group ", got.group, "), this rank expects ",
              bytes, " bytes (call ", call.sequence, " of group ", call.group,
              "); all ranks must make the same calls in the same order");
+}
+
+void Transport::exchange_in_place(const Call& call, std::span<const Send> sends, std::span<const Receive> receives,
+                                  const std::function<void(std::span<const void* const> messages)>& use) {
+  constexpr size_t kAlignment = 64;
+  const auto space = [](const Receive& receive) { return (receive.bytes + kAlignment - 1) / kAlignment * kAlignment; };
+  size_t total = 0;
+  for (const Receive& receive : receives) total += space(receive);
+  if (total > capacity_) {
+    messages_.reset();
+    messages_ = std::make_unique_for_overwrite<char[]>(total);
+    capacity_ = total;
+  }
+  std::vector<Receive> copies(receives.begin(), receives.end());
+  std::vector<const void*> messages;
+  size_t at = 0;
+  for (Receive& copy : copies) {
+    copy.data = messages_.get() + at;
+    messages.push_back(copy.data);
+    at += space(copy);
+  }
+  exchange(call, sends, copies);
+  use(messages);
 }
 
 std::string describe(const Call& call) { return described(call.operation, call.label, call.update); }

@@ -3,6 +3,8 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -97,6 +99,11 @@ class Transport {
   /// Sends and receives all messages of a call. Messages between two ranks arrive in the order in which they were sent.
   /// If a rank is lost or the time limit is reached, throws CommError and aborts all ranks.
   virtual void exchange(const Call& call, std::span<const Send> sends, std::span<const Receive> receives) = 0;
+  /// exchange() of a collective: gives `use` the addresses of the received messages, in the order of `receives`, whose
+  /// `data` is ignored. They are valid until `use` returns. A transport that can reach the senders' memory copies
+  /// nothing.
+  virtual void exchange_in_place(const Call& call, std::span<const Send> sends, std::span<const Receive> receives,
+                                 const std::function<void(std::span<const void* const> messages)>& use);
   /// The library's own sum over all ranks, in place; the library chooses the order of additions. Returns false if the
   /// transport has none.
   virtual bool library_all_reduce(const Call& /*call*/, void* /*data*/, int64_t /*count*/, DType /*dtype*/) {
@@ -106,6 +113,10 @@ class Transport {
   virtual std::string failure() const = 0;
   /// Ends all ranks: every pending and later call throws a CommError with this reason.
   virtual void abort(const std::string& reason) = 0;
+
+ private:
+  std::unique_ptr<char[]> messages_;  ///< of exchange_in_place(); kept, because fresh memory costs page faults
+  size_t capacity_ = 0;               ///< bytes in messages_
 };
 
 }  // namespace lamina::comm

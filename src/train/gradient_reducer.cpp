@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "lamina/autograd/leaf_hook.h"
 
@@ -27,7 +28,8 @@ GradientReducer::GradientReducer(Tape& tape, NamedTensors parameters, const Shar
     const Tensor& first = parameters_[bucket.parameters[0]].tensor;
     const DType type = travel_type(first);
     // With scatter, fill() allocates a bucket's buffer, only while the bucket is being reduced.
-    buffers_.push_back(options_.scatter ? Tensor() : Tensor::empty({bucket.elements}, type, first.device()));
+    const bool later = options_.scatter || is_gradient(bucket);
+    buffers_.push_back(later ? Tensor() : Tensor::empty({bucket.elements}, type, first.device()));
     if (!options_.scatter) continue;
     const int64_t own = bucket.counts[static_cast<size_t>(communicator_.rank())];
     own_.push_back(Tensor::empty({own}, accumulation_type(first.dtype()), first.device()));
@@ -51,6 +53,9 @@ void GradientReducer::start(int64_t count) {
   std::fill(defined_.begin(), defined_.end(), false);
   for (auto& sums : partial_) sums.clear();
   std::fill(complete_.begin(), complete_.end(), Tensor());
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (is_gradient(plan_.buckets()[i])) buffers_[i] = Tensor();
+  }
   const std::lock_guard lock(mutex_);
   reduced_ = 0;
 }
@@ -111,8 +116,13 @@ void GradientReducer::complete(size_t parameter, Tensor gradient) {
 }
 
 void GradientReducer::fill(size_t bucket) {
+  const size_t first = plan_.buckets()[bucket].parameters[0];
+  if (is_gradient(plan_.buckets()[bucket])) {
+    buffers_[bucket] = std::exchange(complete_[first], {}).contiguous().reshape({plan_.buckets()[bucket].elements});
+    return;
+  }
   if (options_.scatter) {
-    const Tensor& like = parameters_[plan_.buckets()[bucket].parameters[0]].tensor;
+    const Tensor& like = parameters_[first].tensor;
     buffers_[bucket] = Tensor::empty({plan_.buckets()[bucket].elements}, travel_type(like), like.device());
   }
   int64_t at = 0;

@@ -68,6 +68,8 @@ class GradientReducer {
   void complete(size_t parameter, Tensor gradient);
   bool travels_in_bf16() const { return options_.bf16 && !buffers_.empty(); }
   DType travel_type(const Tensor& parameter) const;
+  /// Whether a bucket is the gradient of its only parameter, so that nothing is copied.
+  bool is_gradient(const Bucket& bucket) const { return bucket.parameters.size() == 1 && !options_.bf16; }
   void fill(size_t bucket);
   void send(size_t bucket);
   void reduce(size_t bucket);

@@ -272,18 +272,19 @@ std::vector<Tensor> ParallelUpdate::gradients(const Optimizer& optimizer) const 
 std::vector<double> ParallelUpdate::chunk_squares() const {
   constexpr int64_t kChunk = ShardPlan::kAlignment;
   const Replicas& replicas = *replicas_[0];
-  std::vector<double> squares;
+  std::vector<Tensor> gradients;
+  std::vector<int64_t> places;  // of each own block in the result
+  int64_t blocks = 0;
   for (size_t i = 0; i < replicas.parameters().size(); ++i) {
-    const int64_t elements = replicas.parameters()[i].tensor.numel();
-    const auto first = static_cast<int64_t>(squares.size());
-    squares.resize(squares.size() + static_cast<size_t>((elements + kChunk - 1) / kChunk));
     const Replicas::GradientPart own = replicas.own_gradient(i);
     const int64_t count = own.values.defined() ? own.values.numel() : 0;
-    for (int64_t begin = 0; begin < count; begin += kChunk) {
-      const double norm = ops::global_norm({own.values.slice(0, begin, std::min(kChunk, count - begin))}).norm;
-      squares[static_cast<size_t>(first + (own.begin + begin) / kChunk)] = norm * norm;
-    }
+    for (int64_t begin = 0; begin < count; begin += kChunk) places.push_back(blocks + (own.begin + begin) / kChunk);
+    blocks += (replicas.parameters()[i].tensor.numel() + kChunk - 1) / kChunk;
+    gradients.push_back(own.values);
   }
+  const std::vector<double> own = ops::chunk_squares(gradients, kChunk);
+  std::vector<double> squares(static_cast<size_t>(blocks));
+  for (size_t i = 0; i < own.size(); ++i) squares[static_cast<size_t>(places[i])] = own[i];
   return squares;
 }
 

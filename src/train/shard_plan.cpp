@@ -1,6 +1,7 @@
 #include "lamina/train/shard_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lamina::train {
 namespace {
@@ -8,24 +9,64 @@ namespace {
 constexpr int64_t kLargestBucket = int64_t{1} << 22U;  // 16 MiB of f32: large enough to use a link's bandwidth
 // Number of buckets in a small model, so that most can be sent during backward.
 constexpr int64_t kBuckets = 8;
+// From this size on, a parameter is a bucket of its own: its gradient is then sent without a copy.
+constexpr int64_t kLargeParameter = kLargestBucket / 8;
+
+int64_t elements_of(const NamedTensors& parameters, const std::vector<size_t>& which) {
+  int64_t elements = 0;
+  for (const size_t i : which) elements += parameters[i].tensor.numel();
+  return elements;
+}
+
+/// Groups of parameters, in the order in which backward completes them: large ones alone, small ones together.
+std::vector<std::vector<size_t>> groups_by_size(const NamedTensors& parameters, const std::vector<bool>& whole) {
+  int64_t total = 0;
+  for (const NamedTensor& parameter : parameters) total += parameter.tensor.numel();
+  const int64_t full = std::clamp<int64_t>(total / kBuckets, ShardPlan::kAlignment, kLargestBucket);
+  std::vector<std::vector<size_t>> groups;
+  std::vector<size_t> small;
+  int64_t elements = 0;  // in `small`
+  const auto close = [&] {
+    if (!small.empty()) groups.push_back(std::exchange(small, {}));
+    elements = 0;
+  };
+  for (size_t i = parameters.size(); i-- > 0;) {  // backward completes the last layers first
+    const Tensor& tensor = parameters[i].tensor;
+    if (!whole[i] && tensor.numel() >= kLargeParameter) {
+      groups.push_back({i});
+      continue;
+    }
+    if (!small.empty() && parameters[small[0]].tensor.dtype() != tensor.dtype()) close();
+    small.push_back(i);
+    elements += tensor.numel();
+    if (elements >= full) close();
+  }
+  close();
+  return groups;
+}
+
+/// Groups of adjacent parameters with the same unit and dtype.
+std::vector<std::vector<size_t>> groups_by_unit(const NamedTensors& parameters, const std::vector<int64_t>& units) {
+  std::vector<std::vector<size_t>> groups;
+  for (size_t i = parameters.size(); i-- > 0;) {
+    const bool joins = !groups.empty() && units[groups.back()[0]] == units[i] &&
+                       parameters[groups.back()[0]].tensor.dtype() == parameters[i].tensor.dtype();
+    if (!joins) groups.emplace_back();
+    groups.back().push_back(i);
+  }
+  return groups;
+}
 
 }  // namespace
 
 ShardPlan::ShardPlan(const NamedTensors& parameters, const std::vector<bool>& whole, int ranks,
                      const std::vector<int64_t>& units, bool in_turn)
     : bucket_of_(parameters.size()), pieces_of_(parameters.size()) {
-  int64_t total = 0;
-  for (const NamedTensor& parameter : parameters) total += parameter.tensor.numel();
-  const int64_t full = std::clamp<int64_t>(total / kBuckets, kAlignment, kLargestBucket);
-  for (size_t i = parameters.size(); i-- > 0;) {  // backward completes the last layers first
-    const bool new_dtype =
-        !buckets_.empty() && parameters[buckets_.back().parameters[0]].tensor.dtype() != parameters[i].tensor.dtype();
-    const bool ends = !buckets_.empty() && (units.empty() ? buckets_.back().elements >= full
-                                                          : units[buckets_.back().parameters[0]] != units[i]);
-    if (buckets_.empty() || ends || new_dtype) buckets_.emplace_back();
-    buckets_.back().parameters.push_back(i);
-    buckets_.back().elements += parameters[i].tensor.numel();
-    bucket_of_[i] = buckets_.size() - 1;
+  for (std::vector<size_t>& group :
+       units.empty() ? groups_by_size(parameters, whole) : groups_by_unit(parameters, units)) {
+    for (const size_t i : group) bucket_of_[i] = buckets_.size();
+    const int64_t elements = elements_of(parameters, group);
+    buckets_.push_back({.parameters = std::move(group), .elements = elements, .pieces = {}, .counts = {}});
   }
   std::vector<int64_t> load(static_cast<size_t>(ranks));
   int64_t dealt = 0;

@@ -34,8 +34,8 @@ class ShardPlan {
   ///            elements so far
   ///   in_turn  choose these owners one after the other instead; tensor-parallel ranks, whose parts of a matrix may
   ///            differ in size, then choose alike
-  ///   units    one number per parameter: adjacent parameters with the same number form a bucket; empty: all buckets
-  ///            have a similar size
+  ///   units    one number per parameter: adjacent parameters with the same number form a bucket; empty: a large
+  ///            parameter is a bucket, small ones share buckets of a similar size
   ShardPlan(const NamedTensors& parameters, const std::vector<bool>& whole, int ranks,
             const std::vector<int64_t>& units = {}, bool in_turn = false);
 

@@ -110,6 +110,34 @@ TEST_F(GradNormOnGpu, EqualsThePlainSum) {
   }
 }
 
+TEST(chunk_squares, AreThoseOfTheParts) {
+  constexpr int64_t kChunk = 4096;
+  for (const Device& device : all_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const auto grads = make_gradients(dtype, device);
+      const std::vector<double> all = ops::chunk_squares(grads, kChunk);
+      size_t at = 0;
+      for (const Tensor& grad : grads) {
+        if (!grad.defined()) continue;
+        const Tensor flat = grad.reshape({grad.numel()});
+        for (int64_t begin = 0; begin < grad.numel(); begin += kChunk) {
+          const Tensor part = flat.slice(0, begin, std::min(kChunk, grad.numel() - begin));
+          ASSERT_LT(at, all.size());
+          EXPECT_EQ(all[at], ops::chunk_squares({part}, kChunk)[0]);
+          const auto truth = static_cast<double>(plain_norm({part}) * plain_norm({part}));
+          EXPECT_NEAR(all[at++], truth, truth * 0x1p-53 * 64) << dtype;
+        }
+      }
+      EXPECT_EQ(at, all.size());
+    }
+  }
+  EXPECT_TRUE(ops::chunk_squares({}, kChunk).empty());
+  EXPECT_EQ(ops::chunk_squares(make_gradients(DType::f32, Device::meta()), 100000)[0], 0.0);
+  EXPECT_EQ(ops::chunk_squares(make_gradients(DType::f32, Device::cpu(1)), 100),
+            ops::chunk_squares(make_gradients(DType::f32, Device::cpu(3)), 100));
+  expect_error([] { ops::chunk_squares({}, 0); }, "chunk is 0");
+}
+
 TEST(clip_factor, StaysOnTheDevice) {
   for (const Device& device : all_devices()) {
     const auto grads = make_gradients(DType::f32, device);

@@ -48,6 +48,19 @@ GradNorm norm_of(const char* op, const std::vector<Tensor>& grads) {
 
 GradNorm global_norm(const std::vector<Tensor>& grads) { return norm_of("global_norm", grads); }
 
+std::vector<double> chunk_squares(const std::vector<Tensor>& tensors, int64_t chunk) {
+  const char* op = "chunk_squares";
+  LAMINA_CHECK(chunk > 0 && chunk <= (int64_t{1} << 30), op, ": chunk is ", chunk, "; expected 1 to 2^30");
+  const Defined defined = checked(op, tensors, false);
+  ChunkSquares args{defined.tensors, chunk, {}};
+  int64_t count = 0;
+  for (const Tensor& tensor : defined.tensors) count += (tensor.numel() + chunk - 1) / chunk;
+  args.sums.resize(static_cast<size_t>(count));
+  if (count == 0) return {};
+  LAMINA_LAUNCH(defined.tensors[0].device(), (Work{2 * defined.elements, defined.bytes}), chunk_squares, args);
+  return std::move(args.sums);
+}
+
 GradNorm clip_grad_norm_(const std::vector<Tensor>& grads, const ClipOptions& options) {
   const char* op = "clip_grad_norm_";
   LAMINA_CHECK(options.max_norm > 0 && std::isfinite(options.max_norm), op, ": max_norm is ", options.max_norm,

@@ -28,6 +28,11 @@ struct GradNorm {
 /// are allowed. Returns 0 on `meta`.
 GradNorm global_norm(const std::vector<Tensor>& grads);
 
+/// Σ x² in f64 of every `chunk` elements of each tensor, in order. A tensor starts a new chunk; its last one may be
+/// smaller. The ranks that divide a gradient at multiples of `chunk` compute the same sums as one that holds all of it.
+/// Undefined tensors are skipped. Returns zeros on `meta`.
+std::vector<double> chunk_squares(const std::vector<Tensor>& tensors, int64_t chunk);
+
 /// Options of clip_grad_norm_().
 struct ClipOptions {
   double max_norm = 1.0;  ///< largest norm after clipping

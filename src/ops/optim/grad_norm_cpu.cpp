@@ -105,6 +105,22 @@ void sum_of_squares(const std::vector<Tensor>& tensors, GradNorm& result) {
   result.norm = std::sqrt(total);
 }
 
+void chunk_squares(ChunkSquares& args) {
+  int64_t first = 0;  // number of the tensor's first chunk
+  for (const Tensor& tensor : args.tensors) {
+    const int64_t elements = tensor.numel();
+    const int64_t count = (elements + args.chunk - 1) / args.chunk;
+    visit_floating(tensor.dtype(), [&](auto tag) HWY_ATTR {
+      const auto* x = tensor.data<typename decltype(tag)::type>();
+      tensor.device().threads().tasks(count, [&](int64_t i) HWY_ATTR {
+        const int64_t begin = i * args.chunk;
+        args.sums[static_cast<size_t>(first + i)] = squares_of_piece(x + begin, std::min(args.chunk, elements - begin));
+      });
+    });
+    first += count;
+  }
+}
+
 void scale_tensors(const std::vector<Tensor>& tensors, double factor) {
   const auto piece = [&](size_t index, int64_t begin, int64_t end) HWY_ATTR {
     visit_floating(tensors[index].dtype(), [&](auto tag) HWY_ATTR {
@@ -120,9 +136,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lamina::ops {
 HWY_EXPORT(sum_of_squares);
+HWY_EXPORT(chunk_squares);
 HWY_EXPORT(scale_tensors);
 
 namespace cpu {
+void chunk_squares(ChunkSquares& args) { HWY_DYNAMIC_DISPATCH(chunk_squares)(args); }
 void sum_of_squares(const std::vector<Tensor>& tensors, GradNorm& result) {
   HWY_DYNAMIC_DISPATCH(sum_of_squares)(tensors, result);
 }

@@ -57,14 +57,14 @@ __device__ inline double squares_at(const Entry& entry, int64_t i) {
 }
 
 __global__ void __launch_bounds__(kSlotThreads)
-    squares_kernel(const __grid_constant__ Batch<Entry> batch, double* partial) {
+    squares_kernel(const __grid_constant__ Batch<Entry> batch, int chunk, double* partial) {
   __shared__ double scratch[kWarp];
   const int index = entry_of(batch);
   const Entry& entry = batch.entries[index];
   double sum = 0.0;
   for_each_in_chunk(
-      entry, blockIdx.x - batch.starts[index], kSquaresChunk,
-      [&](int64_t i) { sum += squares_at<kSlotWidth>(entry, i); }, [&](int64_t i) { sum += squares_at<1>(entry, i); });
+      entry, blockIdx.x - batch.starts[index], chunk, [&](int64_t i) { sum += squares_at<kSlotWidth>(entry, i); },
+      [&](int64_t i) { sum += squares_at<1>(entry, i); });
   sum = block_sum_f64(sum, scratch);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
@@ -128,22 +128,36 @@ std::optional<BadElement> find_bad(const std::vector<Tensor>& tensors, int64_t b
   return std::nullopt;
 }
 
+/// [chunks] f64: Σ x² of every `chunk` elements of each tensor.
+Tensor squares_of_chunks(const char* op, const std::vector<Tensor>& tensors, int chunk) {
+  const Device& device = tensors[0].device();
+  int64_t chunks = 0;
+  for (const Tensor& tensor : tensors) chunks += (tensor.numel() + chunk - 1) / chunk;
+  const Tensor sums = Tensor::empty(Shape{chunks}, DType::f64, device);
+  each_batch(entries_of(op, tensors), chunk, [&](const Batch<Entry>& batch, int64_t before) {
+    squares_kernel<<<batch.starts[batch.count], kSlotThreads, 0, stream_of(device)>>>(batch, chunk,
+                                                                                      sums.data<double>() + before);
+    check_launch(op);
+  });
+  return sums;
+}
+
 }  // namespace
 
 Tensor sum_of_squares(const char* op, const std::vector<Tensor>& tensors) {
   const Device& device = tensors[0].device();
-  int64_t chunks = 0;
-  for (const Tensor& tensor : tensors) chunks += (tensor.numel() + kSquaresChunk - 1) / kSquaresChunk;
-  const Tensor partial = Tensor::empty(Shape{chunks}, DType::f64, device);
+  const Tensor partial = squares_of_chunks(op, tensors, kSquaresChunk);
   const Tensor result = Tensor::empty(Shape{2}, DType::f64, device);
-  each_batch(entries_of(op, tensors), kSquaresChunk, [&](const Batch<Entry>& batch, int64_t before) {
-    squares_kernel<<<batch.starts[batch.count], kSlotThreads, 0, stream_of(device)>>>(batch,
-                                                                                      partial.data<double>() + before);
-    check_launch(op);
-  });
-  total_kernel<<<1, kTotalThreads, 0, stream_of(device)>>>(partial.data<double>(), chunks, result.data<double>());
+  total_kernel<<<1, kTotalThreads, 0, stream_of(device)>>>(partial.data<double>(), partial.numel(),
+                                                           result.data<double>());
   check_launch(op);
   return result;
+}
+
+void chunk_squares(ChunkSquares& args) {
+  args.sums = squares_of_chunks("chunk_squares", args.tensors, static_cast<int>(args.chunk))
+                  .to(Device::cpu(1))
+                  .to_vector<double>();
 }
 
 void sum_of_squares(const std::vector<Tensor>& tensors, GradNorm& result) {
