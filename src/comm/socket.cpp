@@ -74,6 +74,22 @@ std::vector<Address> resolve(const std::string& host, int port) {
   return addresses;
 }
 
+/// Connects a new socket. Returns 0 or an error number. A host that drops packets does not answer at all; the kernel
+/// alone would wait for it for two minutes.
+int connect_within(const Socket& socket, const Address& address, Clock::time_point expiry) {
+  socket.set_blocking(false);
+  int problem = ::connect(socket.descriptor(), address.get(), address.length) == 0 ? 0 : errno;
+  if (problem == EINPROGRESS) {
+    socklen_t length = sizeof problem;
+    problem = ETIMEDOUT;
+    if (wait_for(socket.descriptor(), POLLOUT, expiry)) {
+      ::getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &problem, &length);
+    }
+  }
+  socket.set_blocking(true);
+  return problem;
+}
+
 /// The wildcard addresses: of IPv6, which also accepts IPv4 connections, and of IPv4, for machines without IPv6.
 std::vector<Address> any_addresses(int port) {
   sockaddr_in6 v6{};
@@ -118,15 +134,18 @@ Socket Socket::listen(int port, const std::string& host) {
 }
 
 Socket Socket::connect(const std::string& host, int port, Clock::time_point expiry) {
+  constexpr auto kAttempt = std::chrono::seconds(10);  // then the host's next address
   std::string problem = "no time";
   do {
     for (const Address& address : resolve(host, port)) {
       Socket socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
-      if (socket.is_open() && ::connect(socket.descriptor_, address.get(), address.length) == 0) {
+      const int error =
+          socket.is_open() ? connect_within(socket, address, std::min(expiry, Clock::now() + kAttempt)) : errno;
+      if (error == 0) {
         send_at_once(socket.descriptor_);
         return socket;
       }
-      problem = std::strerror(errno);
+      problem = std::strerror(error);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   } while (Clock::now() < expiry);

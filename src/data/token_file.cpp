@@ -174,6 +174,19 @@ uint32_t TokenFile::checked_checksum(const Progress& progress) const {
   return checksum;
 }
 
+uint32_t TokenFile::fingerprint() const {
+  constexpr size_t kPieces = 64;
+  constexpr size_t kPiece = 4096;
+  const std::string about = str(format_, " ", size_, " ", vocab_size_, " ", tokenizer_hash_, " ", checksum_);
+  uint32_t result = crc32c(about.data(), about.size());
+  const auto bytes = static_cast<size_t>(size_) * static_cast<size_t>(width_);
+  const size_t step = std::max(kPiece, bytes / kPieces);
+  for (size_t at = 0; at < bytes; at += step) {
+    result = crc32c(tokens_ + at, std::min(kPiece, bytes - at), result);
+  }
+  return result;
+}
+
 void TokenFile::verify() const {
   checked_checksum();
   std::array<int64_t, 4096> piece;

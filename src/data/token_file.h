@@ -52,6 +52,9 @@ class TokenFile {
   /// Reads all tokens and returns the CRC-32C of the tokens and the document table. Throws an Error if it differs from
   /// the stored checksum; llm.c and raw files have none.
   uint32_t checked_checksum(const Progress& progress = {}) const;
+  /// A number that tells files apart without reading all of them: CRC-32C of the header and of pieces from all over the
+  /// tokens.
+  uint32_t fingerprint() const;
   /// Verifies checked_checksum(), and that every id is below vocab_size().
   void verify() const;
 

@@ -7,8 +7,10 @@
 #include <numeric>
 
 #include "lamina/base/files.h"
+#include "lamina/base/version.h"
 #include "lamina/io/model_file.h"
 #include "lamina/train/pass.h"
+#include "lamina/train/rank_agreement.h"
 
 namespace lamina::train {
 namespace {
@@ -42,6 +44,27 @@ Recipe recipe_for(Recipe recipe, const comm::Communicator* communicator) {
   return resolve_recipe(std::move(recipe), 0, "recipe");
 }
 
+/// The recipe of a rank, once all ranks are known to have the same one.
+Recipe agreed_recipe(const Recipe& run, comm::Communicator* communicator) {
+  check_ranks_agree(communicator, {{"version of lamina", std::string(kVersion), "install one version on all hosts"},
+                                   {"recipe", write_recipe(run),
+                                    "all ranks must see the same run folder, on a file system that the hosts share"}});
+  return recipe_for(run, communicator);
+}
+
+/// What all ranks must have alike before the first update.
+std::vector<Agreement> agreements_of(const RunData& data, const Progress& progress) {
+  const auto print_of = [](const std::optional<data::TokenFile>& file) {
+    return file ? std::to_string(file->fingerprint()) : "";
+  };
+  const char* copy = "copy the files of rank 0 to its host, or keep them on a file system that the hosts share";
+  return {{"training data", print_of(data.train_tokens), copy},
+          {"validation data", print_of(data.validation_tokens), copy},
+          {"neighbours of the training data", print_of(data.train_neighbours), copy},
+          {"last checkpoint", std::to_string(progress.step),
+           "all ranks must see the same run folder, on a file system that the hosts share"}};
+}
+
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 }  // namespace
@@ -49,7 +72,7 @@ double since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 Trainer::Trainer(const std::string& run_folder, const Device& device, TrainerOptions options)
     : communicator_(std::move(options.communicator)),
       folder_(writes() ? RunFolder(run_folder, std::move(options.lock)) : RunFolder::reader(run_folder)),
-      learner_(recipe_for(folder_.recipe(), communicator_.get()), device, communicator_),
+      learner_(agreed_recipe(folder_.recipe(), communicator_.get()), device, communicator_),
       flops_per_token_(training_flops_per_token(recipe())),
       data_(open_run_data(run_folder, learner_.recipe())),
       saver_(folder_, learner_, communicator_.get(), recipe().save_in_background) {
@@ -61,6 +84,7 @@ Trainer::Trainer(const std::string& run_folder, const Device& device, TrainerOpt
   } else {
     load_weights_to_start_from();
   }
+  check_ranks_agree(communicator_.get(), agreements_of(data_, progress_));
 }
 
 void Trainer::load_weights_to_start_from() {

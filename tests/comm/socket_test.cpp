@@ -1,7 +1,11 @@
 // Sockets over IPv4 and IPv6.
 #include "lamina/comm/socket.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <vector>
 
 #include "comm/ranks.h"
 
@@ -54,6 +58,25 @@ TEST(Socket, APortInUseIsAnError) {
   const Socket door = Socket::listen(0, "127.0.0.1");
   EXPECT_THROW(Socket::listen(door.port(), "127.0.0.1"), comm::CommError);
   EXPECT_THROW(Socket::listen(door.port(), "node1"), comm::CommError);
+}
+
+/// A socket whose queue of connections is full: the kernel drops further ones, like a host that does not answer.
+TEST(Socket, AHostThatDoesNotAnswerIsGivenUpAtTheTimeLimit) {
+  const Socket silent(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::bind(silent.descriptor(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(silent.descriptor(), 0), 0);
+  address.sin_port = htons(static_cast<uint16_t>(silent.port()));
+  std::vector<Socket> queue(4);
+  for (Socket& socket : queue) {
+    socket = Socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    ::connect(socket.descriptor(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  }
+  const Clock::time_point began = Clock::now();
+  EXPECT_THROW(Socket::connect("127.0.0.1", silent.port(), soon()), comm::CommError);
+  EXPECT_LT(Clock::now() - began, std::chrono::seconds(5));
 }
 
 TEST(Socket, RanksMeetOverIpv6) {
