@@ -12,7 +12,7 @@
 namespace lamina::ops::cpu {
 namespace {
 
-constexpr int64_t kRanges = 16;
+constexpr int64_t kRangesPerThread = 4;
 constexpr int64_t kLanes = 16;  // independent maxima and flags per SIMD loop
 
 /// The options of one row, read from the option tensors.
@@ -215,7 +215,8 @@ void sample_rows(const SampleRows& args) {
       if (args.logprobs.defined()) write_logprobs(args, logits, row);
     };
     const int64_t rows = args.logits.dim(0);
-    args.logits.device().threads().ranges(rows, rows / kRanges, [&](int64_t begin, int64_t end) {
+    const Threads& threads = args.logits.device().threads();
+    threads.ranges(rows, rows / (kRangesPerThread * threads.count()), [&](int64_t begin, int64_t end) {
       RowScratch scratch;
       for (int64_t row = begin; row < end; ++row) sample(row, scratch);
     });
