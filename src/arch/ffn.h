@@ -44,11 +44,16 @@ struct PlainFfn {
   bool operator==(const PlainFfn&) const = default;
 };
 
+/// How the default width of a gated unit becomes a multiple of GatedFfn::multiple_of.
+enum class Rounding : uint8_t { up, down };
+constexpr auto names_of(Rounding) { return std::array<std::string_view, 2>{"up", "down"}; }
+
 struct GatedFfn {
   static constexpr std::string_view kKind = "gated";
   static constexpr std::string_view kDoc = "down(act(gate(x)) · (up(x) + up_offset))";
   std::optional<int64_t> d_ff;
   int64_t multiple_of = 8;
+  Rounding rounding = Rounding::up;
   Gate gate = Gate::swiglu;
   bool bias = false;
   double alpha = 1.0;
@@ -57,8 +62,9 @@ struct GatedFfn {
   double gate_scale = 1.0;
   double out_scale = 1.0;
   static void visit_fields(auto& self, auto&& field) {
-    field("d_ff", self.d_ff, "inner width; default 8/3 · d_model, rounded up to a multiple of multiple_of");
-    field("multiple_of", self.multiple_of, "rounding of the default d_ff");
+    field("d_ff", self.d_ff, "inner width; default 8/3 · d_model, rounded to a multiple of multiple_of");
+    field("multiple_of", self.multiple_of, "divides the default d_ff");
+    field("rounding", self.rounding, "of the default d_ff; down with multiple_of 1: int(2 · 4 · d_model / 3)");
     field("gate", self.gate, "activation of the gate");
     field("bias", self.bias, "biases of the three projections");
     field("alpha", self.alpha, "uses act(alpha·g)/alpha as the gate's function");

@@ -129,8 +129,9 @@ void fill_ffn(PlainFfn& f, int64_t d_model) { fill(f.d_ff, std::optional(4 * d_m
 
 void fill_ffn(GatedFfn& f, int64_t d_model) {
   if (f.multiple_of <= 0 || f.multiple_of > kLargest) return;
-  const int64_t exact = (8 * d_model + 2) / 3;  // rounded up
-  fill(f.d_ff, std::optional((exact + f.multiple_of - 1) / f.multiple_of * f.multiple_of));
+  const int64_t times = 8 * d_model / (3 * f.multiple_of);  // rounded down
+  const bool more = f.rounding == Rounding::up && 3 * f.multiple_of * times < 8 * d_model;
+  fill(f.d_ff, std::optional(std::max<int64_t>(times + (more ? 1 : 0), 1) * f.multiple_of));
 }
 
 void fill_ffn(Moe& f, int64_t d_model) {

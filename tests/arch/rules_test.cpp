@@ -198,6 +198,11 @@ TEST(Resolve, derivesSizes) {
   EXPECT_EQ(std::get<GatedFfn>(spec.layers[0].pattern[0].ffn).d_ff, 10928) << "8/3 of 4096, up to a multiple of 8";
   spec = resolve(with_overrides(load_preset("llama-7b"), {kFfn + "d_ff=null", kFfn + "multiple_of=256"}));
   EXPECT_EQ(std::get<GatedFfn>(spec.layers[0].pattern[0].ffn).d_ff, 11008);
+  spec = resolve(with_overrides(load_preset("llama-7b"), {kFfn + "d_ff=null", "d_model=256", kFfn + "rounding=down"}));
+  EXPECT_EQ(std::get<GatedFfn>(spec.layers[0].pattern[0].ffn).d_ff, 680);
+  spec = resolve(with_overrides(load_preset("llama-7b"),
+                                {kFfn + "d_ff=null", "d_model=256", kFfn + "rounding=down", kFfn + "multiple_of=1"}));
+  EXPECT_EQ(std::get<GatedFfn>(spec.layers[0].pattern[0].ffn).d_ff, 682) << "int(2 * 4 * 256 / 3)";
   spec = resolve(load_preset("gpt2"));
   EXPECT_EQ(std::get<PlainFfn>(spec.layers[0].pattern[0].ffn).d_ff, 3072);
   EXPECT_EQ(std::get<LearnedPosition>(spec.position).length, 1024);

@@ -182,11 +182,16 @@ void take_encoder_apart(const std::vector<LayerGroup>& layers, Draft& draft) {
 
 void clear_unused(Block& block) {
   if (Rope* rope = rope_of(block)) rope->fraction = 1.0;  // rotary_dim holds the same information
-  if (auto* gated = std::get_if<GatedFfn>(&block.ffn)) gated->multiple_of = GatedFfn{}.multiple_of;
+  const auto forget_rounding = [](GatedFfn* gated) {      // d_ff is explicit
+    if (gated == nullptr) return;
+    gated->multiple_of = GatedFfn{}.multiple_of;
+    gated->rounding = GatedFfn{}.rounding;
+  };
+  forget_rounding(std::get_if<GatedFfn>(&block.ffn));
   auto* moe = std::get_if<Moe>(&block.ffn);
   if (moe == nullptr) return;
   moe->balance_loss = moe->z_loss = 0.0;
-  if (auto* gated = std::get_if<GatedFfn>(&moe->expert)) gated->multiple_of = GatedFfn{}.multiple_of;
+  forget_rounding(std::get_if<GatedFfn>(&moe->expert));
 }
 
 /// Normal form of the layer groups. Clears the model's position unless it is added to the embedding, because the layers
