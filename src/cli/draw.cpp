@@ -24,6 +24,7 @@ struct DrawArguments {
   int64_t length = 16;
   int64_t tiled_length = 2048;
   int64_t tile = 128;
+  int64_t tiled_width = 64;
   int64_t window = 0;
   bool both_ways = false;
   int64_t heads = 8;
@@ -127,6 +128,13 @@ void add_attention_figures(DrawCommands& commands) {
   flash.add_option("--length", a.tiled_length, "Tokens")->capture_default_str()->check(at_least(1));
   flash.add_option("--tile", a.tile, "Tokens per tile")->capture_default_str()->check(at_least(1));
   commands.add_pattern(flash);
+  CLI::App& memory = commands.add(
+      "memory", "What tiled attention keeps on chip and in device memory",
+      [](const DrawArguments& d) { return lab::draw_memory(!d.both_ways, d.tiled_length, d.tiled_width, d.tile); });
+  memory.add_option("--length", a.tiled_length, "Tokens")->capture_default_str()->check(at_least(1));
+  memory.add_option("--tile", a.tile, "Tokens per tile")->capture_default_str()->check(at_least(1));
+  memory.add_option("--head-dim", a.tiled_width, "Width of a head")->capture_default_str()->check(at_least(1));
+  memory.add_flag("--both-ways", a.both_ways, "Not causal: queries also see later keys");
   CLI::App& heads = commands.add("heads", "Which key/value head each query head reads",
                                  [](const DrawArguments& d) { return lab::draw_heads(d.heads, d.kv_heads); });
   heads.add_option("--heads", a.heads, "Query heads")->capture_default_str();

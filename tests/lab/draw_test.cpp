@@ -73,8 +73,22 @@ TEST(Draw, HeadsAndTiles) {
   EXPECT_FALSE(grid(tiles).cells[1][2]);
 }
 
+TEST(Draw, MemoryOfTilesIsCounted) {
+  const Drawing drawing = draw_memory(/*causal=*/true, 256, 64, 64);
+  const auto& memory = std::get<MemoryDrawing>(drawing);
+  ASSERT_EQ(memory.levels.size(), 3u);
+  EXPECT_EQ(memory.levels[0].parts[0].bytes, 64 * 64 * 2);
+  EXPECT_EQ(memory.levels[0].parts[3].bytes, 64 * 64 * 4);
+  EXPECT_EQ(memory.levels[1].parts[1].bytes, 256 * 64 * 2);
+  EXPECT_EQ(memory.levels[2].parts[0].bytes, 256 * 256 * 2);
+  // Query tiles 1 to 4 read as many tiles of keys: 10 of 4, 2.5 times each.
+  EXPECT_NE(memory.levels[0].moves.find("keys and values 2.5 times"), std::string::npos) << memory.levels[0].moves;
+  expect_error([] { draw_memory(true, 64, 64, 128); }, "tile");
+}
+
 TEST(Draw, RendersEveryKindAsSvgAndText) {
-  for (const Drawing& drawing : {draw_mask(arch::FullPattern{}, true, 40), draw_alibi(4, 0, 4), draw_norms(9)}) {
+  for (const Drawing& drawing : {draw_mask(arch::FullPattern{}, true, 40), draw_alibi(4, 0, 4), draw_norms(9),
+                                 draw_memory(false, 2048, 64, 128)}) {
     const std::string svg = drawing_svg(drawing);
     EXPECT_EQ(svg.rfind("<svg", 0), 0u) << svg.substr(0, 60);
     EXPECT_NE(svg.find("viewBox"), std::string::npos);
@@ -107,8 +121,9 @@ double overhang(const std::string& svg) {
 }
 
 TEST(Draw, CaptionsStayInsideTheFigure) {
-  for (const Drawing& drawing : {draw_heads(8, 2), draw_tiles(arch::FullPattern{}, true, 2048, 128),
-                                 draw_rope(8, {1e4}, 9), draw_score_variance(8)}) {
+  for (const Drawing& drawing :
+       {draw_heads(8, 2), draw_tiles(arch::FullPattern{}, true, 2048, 128), draw_rope(8, {1e4}, 9),
+        draw_score_variance(8), draw_norms(9), draw_memory(true, 2048, 64, 128)}) {
     const std::string svg = drawing_svg(drawing);
     EXPECT_LE(overhang(svg), 0) << svg.substr(0, 200);
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "lamina/arch/plan.h"
 #include "lamina/base/error.h"
 #include "lamina/lab/run/format.h"
 #include "lamina/plot/braille_grid.h"
@@ -170,6 +171,65 @@ std::string curves_svg(const CurvesDrawing& drawing) {
   return canvas.finish();
 }
 
+double largest_part(const MemoryDrawing& drawing) {
+  double largest = 1;
+  for (const MemoryDrawing::Level& level : drawing.levels) {
+    for (const MemoryDrawing::Part& part : level.parts) largest = std::max(largest, part.bytes);
+  }
+  return largest;
+}
+
+/// Levels from top to bottom. Each part is a bar whose length is its size.
+std::string memory_svg(const MemoryDrawing& drawing) {
+  constexpr double kRow = 22;
+  constexpr double kBars = 200;
+  constexpr double kLongest = 400;
+  const std::vector<std::string> caption = caption_lines(drawing.caption, 640);
+  double height = 44 + kCaptionLine * static_cast<double>(caption.size()) + 12;
+  for (const MemoryDrawing::Level& level : drawing.levels) {
+    height += 30 + kRow * static_cast<double>(level.parts.size()) + (level.moves.empty() ? 10 : 34);
+  }
+  plot::SvgCanvas canvas(720, height, {.title = drawing.title, .css = kDarkDrawing, .background = plot::kPaper});
+  canvas.text(24, 26, drawing.title, {.size = 15, .bold = true});
+  const double largest = largest_part(drawing);
+  double y = 44;
+  for (const MemoryDrawing::Level& level : drawing.levels) {
+    canvas.text(24, y + 16, level.name, {.size = 13, .bold = true});
+    y += 26;
+    for (const MemoryDrawing::Part& part : level.parts) {
+      const double width = std::max(1.5, kLongest * part.bytes / largest);
+      canvas.text(kBars - 10, y + 15, part.name, {.size = 12, .anchor = plot::Anchor::end});
+      canvas.box(kBars, y + 3, width, kRow - 6, level.avoided ? plot::kGrid : cell_colour(0.8));
+      canvas.text(kBars + width + 8, y + 15, arch::short_bytes(part.bytes), {.size = 12, .colour = plot::kFaint});
+      y += kRow;
+    }
+    y += 4;
+    if (!level.moves.empty()) canvas.text(kBars, y + 16, "↕ " + level.moves, {.size = 12, .colour = plot::kFaint});
+    y += level.moves.empty() ? 10 : 34;
+  }
+  draw_caption(canvas, 24, y + 8, caption);
+  return canvas.finish();
+}
+
+std::string memory_text(const MemoryDrawing& drawing) {
+  constexpr size_t kNames = 24;
+  constexpr double kLongest = 40;
+  const double largest = largest_part(drawing);
+  std::string text = drawing.title + "\n";
+  for (const MemoryDrawing::Level& level : drawing.levels) {
+    text += level.name + "\n";
+    for (const MemoryDrawing::Part& part : level.parts) {
+      const size_t room = kNames - std::min(kNames, plot::text_columns(part.name));
+      const auto cells = static_cast<size_t>(std::max(1.0, std::round(kLongest * part.bytes / largest)));
+      text += "  " + part.name + std::string(room, ' ');
+      for (size_t i = 0; i < cells; ++i) text += level.avoided ? "░" : "█";
+      text += " " + arch::short_bytes(part.bytes) + "\n";
+    }
+    if (!level.moves.empty()) text += "  ↕ " + level.moves + "\n";
+  }
+  return text + drawing.caption + "\n";
+}
+
 /// Numbers in columns of equal width. A dot is a masked cell.
 std::string numbers_text(const GridDrawing& drawing) {
   size_t width = 1;
@@ -249,11 +309,13 @@ std::string curves_text(const CurvesDrawing& drawing, bool colours) {
 
 std::string drawing_svg(const Drawing& drawing) {
   if (const auto* grid = std::get_if<GridDrawing>(&drawing)) return grid_svg(*grid);
+  if (const auto* memory = std::get_if<MemoryDrawing>(&drawing)) return memory_svg(*memory);
   return curves_svg(std::get<CurvesDrawing>(drawing));
 }
 
 std::string drawing_text(const Drawing& drawing, bool colours) {
   if (const auto* grid = std::get_if<GridDrawing>(&drawing)) return grid_text(*grid);
+  if (const auto* memory = std::get_if<MemoryDrawing>(&drawing)) return memory_text(*memory);
   return curves_text(std::get<CurvesDrawing>(drawing), colours);
 }
 

@@ -31,7 +31,24 @@ struct CurvesDrawing {
   std::string caption;
 };
 
-using Drawing = std::variant<GridDrawing, CurvesDrawing>;
+/// What lies in each memory of a machine, with its size, and what moves between them.
+struct MemoryDrawing {
+  struct Part {
+    std::string name;
+    double bytes = 0;
+  };
+  struct Level {
+    std::string name;
+    std::vector<Part> parts;
+    bool avoided = false;  ///< drawn in grey: what another method would store
+    std::string moves;     ///< what moves between this level and the next
+  };
+  std::string title;
+  std::vector<Level> levels;
+  std::string caption;
+};
+
+using Drawing = std::variant<GridDrawing, CurvesDrawing, MemoryDrawing>;
 
 /// The drawing as an SVG file, with colours for light and dark mode.
 std::string drawing_svg(const Drawing& drawing);

@@ -17,6 +17,7 @@ namespace lamina::lab {
 namespace {
 
 constexpr int64_t kMostCells = 256;
+constexpr size_t kListed = 9;  ///< captions list at most this many values
 
 std::vector<double> values_of(const Tensor& tensor) { return tensor.to_vector<double>(); }
 
@@ -191,6 +192,47 @@ Drawing draw_tiles(const arch::Pattern& pattern, bool causal, int64_t length, in
   return drawing;
 }
 
+Drawing draw_memory(bool causal, int64_t length, int64_t head_dim, int64_t tile) {
+  check_size("head width", head_dim, 4096);
+  check_size("tile", tile, length);
+  check_size("length", length, int64_t{1} << 24);
+  constexpr double kHalf = 2;  // bytes of a bf16 number
+  constexpr double kFloat = 4;
+  const auto t = static_cast<double>(length);
+  const auto rows = static_cast<double>(tile);
+  const auto d = static_cast<double>(head_dim);
+  const double tiles = std::ceil(t / rows);
+  const double key_tiles = causal ? tiles * (tiles + 1) / 2 : tiles * tiles;  // read, over all tiles of queries
+  const double in_tile = rows * d * kHalf;
+  const double tensor = t * d * kHalf;
+  MemoryDrawing drawing{"Memory of tiled attention, one head", {}, ""};
+  drawing.levels = {
+      {"on chip, one tile at a time",
+       {{"queries", in_tile},
+        {"keys", in_tile},
+        {"values", in_tile},
+        {"scores, f32", rows * rows * kFloat},
+        {"row maxima and sums, f32", 2 * rows * kFloat},
+        {"output, f32", rows * d * kFloat}},
+       false,
+       str("reads ", arch::short_bytes(tensor + 2 * key_tiles * in_tile), " (queries once, keys and values ",
+           printed("%.3g", key_tiles / tiles), " times), writes ", arch::short_bytes(tensor + t * kFloat))},
+      {"device memory",
+       {{"queries", tensor},
+        {"keys", tensor},
+        {"values", tensor},
+        {"output", tensor},
+        {"log-sum-exp, f32", t * kFloat}},
+       false,
+       ""},
+      {"never stored", {{"scores, T × T", t * t * kHalf}}, true, ""}};
+  drawing.caption =
+      str("T = ", arch::with_commas(length), ", head width ", head_dim, ", tiles of ", tile,
+          ", bf16. With stored scores, four passes over them (product, softmax twice, weighted sum) move ",
+          arch::short_bytes(4 * t * t * kHalf));
+  return drawing;
+}
+
 Drawing draw_norms(int64_t count) {
   check_size("count", count, 4096);
   const std::vector<double> x = evenly_spaced(1, static_cast<double>(count), std::max<int64_t>(count, 2));
@@ -202,8 +244,12 @@ Drawing draw_norms(int64_t count) {
     const std::vector<double> y = values_of(tensor);
     drawing.curves.push_back({label, {}});
     for (size_t i = 0; i < x.size(); ++i) drawing.curves.back().points.emplace_back(x[i], y[i]);
-    drawing.caption += str(drawing.caption.empty() ? "" : "; ", label, ": ", printed("%.3f", y.front()), " … ",
-                           printed("%.3f", y.back()));
+    drawing.caption += str(drawing.caption.empty() ? "" : "; ", label, ":");
+    const bool all = y.size() <= kListed;
+    for (size_t i = 0; i < y.size(); ++i) {
+      if (all || i == 0 || i + 1 == y.size()) drawing.caption += printed(std::abs(y[i]) < 5e-4 ? " 0" : " %.3f", y[i]);
+      if (!all && i == 0) drawing.caption += " …";
+    }
   }
   return drawing;
 }

@@ -25,6 +25,9 @@ Drawing draw_activations(const std::vector<Activation>& functions);
 Drawing draw_soft_caps(const std::vector<double>& caps);
 /// The tiles of a tiled attention: 2 if all pairs are visible, 1 if some are, empty if the tile is skipped.
 Drawing draw_tiles(const arch::Pattern& pattern, bool causal, int64_t length, int64_t tile);
+/// Where tiled attention keeps what, for one head of one sequence in bf16: bytes on chip and in device memory, what
+/// moves between them, and the matrix of scores that is never stored.
+Drawing draw_memory(bool causal, int64_t length, int64_t head_dim, int64_t tile);
 /// Layer norm and RMS norm of the numbers 1 … count.
 Drawing draw_norms(int64_t count);
 /// The variance of the dot product of two random vectors as a function of their width, with and without the factor
