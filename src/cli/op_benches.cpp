@@ -53,6 +53,37 @@ void add_linear(const Setting& s, std::vector<OpBench>& list) {
   }
 }
 
+/// The projections of a parallel block, which read the same normed input: attention's and the feed-forward's, as two
+/// products and as one.
+void add_parallel_block(const Setting& s, std::vector<OpBench>& list) {
+  const int64_t width = s.pick(768, 768, 48);
+  for (const int64_t rows : {int64_t{1}, s.pick(65536, 1024, 16)}) {
+    for (const bool fused : {false, true}) {
+      list.push_back({str("parallel block ", rows, "x", width, fused ? ", one product" : ", two products"),
+                      rows == 1 ? kForward : kBoth, [rows, width, fused](const Setting& at) {
+                        const auto project = [width, fused](const Tensor& x, const Tensor& weight) {
+                          if (fused) return Tensors{ops::linear(x, weight)};
+                          return Tensors{ops::linear(x, weight.slice(0, 0, 3 * width)),
+                                         ops::linear(x, weight.slice(0, 3 * width, 4 * width))};
+                        };
+                        OpCall call{{at.random({rows, width})}, {}};
+                        Tensors weights(1, at.random({7 * width, width}));
+                        if (rows > 1) {
+                          call.leaves.push_back(weight_leaf(weights[0]));
+                          call.run = [project](const Tensors& t) { return project(t[0], t[1]); };
+                          return call;
+                        }
+                        call.cycle = at.copies_beyond_caches(weights[0].nbytes());
+                        while (std::ssize(weights) < call.cycle) weights.push_back(weights[0].clone());
+                        call.run = [project, weights, turn = size_t{0}](const Tensors& t) mutable {
+                          return project(t[0], weights[turn++ % weights.size()]);
+                        };
+                        return call;
+                      }});
+    }
+  }
+}
+
 void add_quantized(const Setting& s, std::vector<OpBench>& list) {
   const int64_t width = s.pick(4096, 4096, 64);
   for (const auto format : {ops::QuantizedFormat::q8, ops::QuantizedFormat::q4}) {
@@ -178,6 +209,7 @@ void add_adamw(const Setting& s, std::vector<OpBench>& list) {
 std::vector<OpBench> op_benches(const OpBenchSetting& setting) {
   std::vector<OpBench> list;
   add_linear(setting, list);
+  add_parallel_block(setting, list);
   add_quantized(setting, list);
   add_norms(setting, list);
   add_attention_benches(setting, list);
