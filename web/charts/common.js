@@ -82,6 +82,13 @@ export const legend = (labels, hidden, changed) => {
   return element("div", {class: "legend", role: "group", "aria-label": t("chart.variants")}, ...buttons);
 };
 
+// The height of a chart: as wanted, but on a slide what fits on the screen beside the title, the legend and the caption.
+export const heightOf = (id, wanted) => {
+  if (!document.documentElement.classList.contains("slides")) return wanted;
+  const zoom = Number(getComputedStyle(document.querySelector(`figure[data-chart="${id}"] .chart`)).zoom) || 1;
+  return Math.max(200, Math.min(wanted, 0.58 * window.innerHeight / zoom));
+};
+
 // Draws the chart now and again whenever the figure's width changes.
 export const install = (id, controlsOf, draw) => {
   const figure = document.querySelector(`figure[data-chart="${id}"]`);

@@ -1,6 +1,6 @@
 // Quality against cost.
 import {dot, pointer, ruleX, text, tip} from "@observablehq/plot";
-import {choice, colourOf, data, element, formatFor, framed, install, legend, markerOf, quality, scaleChoice, t} from "./common.js";
+import {choice, colourOf, data, element, formatFor, framed, heightOf, install, legend, markerOf, quality, scaleChoice, t} from "./common.js";
 
 // Whether the labels are few and short enough to be next to their points. Otherwise only the legend names them.
 const fitBesidePoints = (points, width) => points.length <= 8 && points.every((p) => 6.6 * p.label.length < 0.3 * width);
@@ -44,7 +44,7 @@ const drawCost = (width, state) => {
   const costs = chosen.points.map((p) => p.cost);
   const [cheap, dear] = [Math.min(...costs), Math.max(...costs)];
   const log = state.log && cheap > 0;
-  const height = Math.max(320, Math.min(440, width * 0.46));
+  const height = heightOf("cost", Math.max(320, Math.min(440, width * 0.46)));
   const position = (p) => [(width - 84) * (p.cost - cheap) / (dear - cheap || 1), (height - 70) * (p.quality - low) / (high - low || 1)];
   const apart = (p, q) => Math.max(...position(p).map((at, i) => Math.abs(at - position(q)[i])));
   const radius = radii(chosen.points, apart);

@@ -1,6 +1,6 @@
 // Learning curves: mean over seeds with bands, against updates, tokens or seconds.
 import {areaY, pointer, ruleY, text, tip} from "@observablehq/plot";
-import {choice, colourOf, curveMarks, data, framed, install, legend, scaleChoice, short, t, toggle} from "./common.js";
+import {choice, colourOf, curveMarks, data, framed, heightOf, install, legend, scaleChoice, short, t, toggle} from "./common.js";
 
 // Columns of a point: [step, mean, low, high, tokens, seconds].
 const COLUMN = {step: 0, tokens: 4, seconds: 5};
@@ -42,7 +42,7 @@ const drawCurves = (width, state) => {
   const every = bands.flatMap(({label, points}) => points.map((p) => ({label, ...p})));
   const from = state.end ? 0.4 * Math.max(...every.map((p) => p.x)) : 0;
   const domain = lossDomain(every.filter((p) => p.x >= from), state);
-  const height = Math.max(320, Math.min(480, width * 0.48));
+  const height = heightOf("curves", Math.max(320, Math.min(480, width * 0.48)));
   const [low, high] = state.yLog ? domain.map(Math.log) : domain;
   const toPixels = (loss) => (state.yLog ? Math.log(loss) : loss) * (height - 70) / (high - low);
   const inside = (loss) => loss >= domain[0] && loss <= domain[1];

@@ -1,6 +1,6 @@
 // Loss against parameters or training FLOPs with the fitted laws L = E + A · size^−α.
 import {areaY, dot, line, pointer, ruleY, tip} from "@observablehq/plot";
-import {colourOf, data, dashOf, element, framed, install, legend, markerOf, scaleChoice, short, t, toggle} from "./common.js";
+import {colourOf, data, dashOf, element, framed, heightOf, install, legend, markerOf, scaleChoice, short, t, toggle} from "./common.js";
 
 const draw = (width, state) => {
   const groups = data.scaling.groups.filter((group) => !state.hidden.has(group.label));
@@ -16,7 +16,7 @@ const draw = (width, state) => {
   const domain = state.yLog ? [low / (high / low) ** 0.06, high * (high / low) ** 0.06] : [low - room, high + room];
   const sizes = points.map((p) => p.size);
   return framed({
-    width, height: Math.max(320, Math.min(460, width * 0.46)),
+    width, height: heightOf("scaling", Math.max(320, Math.min(460, width * 0.46))),
     x: {type: "log", domain: [Math.min(...sizes) / 1.15, Math.max(...sizes) * 1.15], label: t(`scaling.${data.scaling.against}`), tickFormat: (x) => short(x), ticks: Math.max(3, Math.floor(width / 120))},
     y: {type: state.yLog ? "log" : "linear", label: `${t("measure.best_loss")}${state.subtract ? " − E" : ""}`, grid: true, domain,
       tickFormat: (y) => `${Number(y.toPrecision(3))}`, ticks: 6},

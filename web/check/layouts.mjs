@@ -72,6 +72,11 @@ export const checkSlides = async (page, expect) => {
   await page.locator("#slides").click();
   const heights = await page.locator("main > header, main > section:visible").evaluateAll((all) => all.map((each) => each.getBoundingClientRect().height));
   expect(heights.every((height) => height >= 895), `a slide is only ${Math.min(...heights)} pixels high`);
+  await page.waitForTimeout(200);  // charts are drawn again
+  for (const id of ["curves", "cost"]) {
+    const height = await page.locator(`#${id}`).evaluate((each) => each.getBoundingClientRect().height);
+    expect(height <= 902, `the slide ${id} is ${height} pixels high on a screen of 900`);
+  }
   await page.locator("#slides").blur();
   const tops = [];
   for (const key of ["ArrowRight", "PageDown", "ArrowLeft"]) {
