@@ -1,6 +1,8 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -35,6 +37,7 @@ struct CompareArguments {
   std::vector<int64_t> tuned_warmups;
   std::vector<int64_t> tuning_seeds;
   double margin = 0;
+  std::string budget;
   bool no_decode = false;
   bool keep_weights = false;
   int64_t jobs = -1;
@@ -105,6 +108,18 @@ lab::Study load(const CompareArguments& arguments) {
   return study;
 }
 
+/// Parses "flops=1e15".
+lab::Budget budget_of(const std::string& text) {
+  constexpr auto kUnits = names_of(lab::BudgetUnit{});
+  const size_t equals = text.find('=');
+  const auto unit = std::find(kUnits.begin(), kUnits.end(), text.substr(0, equals));
+  char* end = nullptr;
+  const double amount = equals == std::string::npos ? 0 : std::strtod(text.c_str() + equals + 1, &end);
+  LAMINA_CHECK(unit != kUnits.end() && amount > 0 && *end == '\0', "--budget \"", text,
+               "\": expected updates, tokens, flops or seconds with a number, as in flops=1e15");
+  return {static_cast<lab::BudgetUnit>(unit - kUnits.begin()), amount, {}};
+}
+
 /// Applies the flags to a study from a file or from flags.
 lab::Study changed(lab::Study study, const CompareArguments& arguments) {
   if (arguments.seeds.size() == 1) {
@@ -130,6 +145,7 @@ lab::Study changed(lab::Study study, const CompareArguments& arguments) {
   if (!arguments.tuned_decays.empty()) study.tuning.weight_decays = arguments.tuned_decays;
   if (!arguments.tuned_warmups.empty()) study.tuning.warmups = arguments.tuned_warmups;
   if (!arguments.tuning_seeds.empty()) study.tuning.seeds = arguments.tuning_seeds;
+  if (!arguments.budget.empty()) study.budget = budget_of(arguments.budget);
   if (arguments.margin != 0) study.margin = arguments.margin;
   if (arguments.no_decode) study.decode = false;
   if (arguments.keep_weights) study.keep_weights = true;
@@ -206,6 +222,8 @@ void add_compare(CLI::App& program) {
   command->add_option("--data", arguments->data,
                       "Training text: short for --set data.train=FILE (default: a synthetic play)");
   command->add_option("--steps", arguments->steps, "Updates per run: short for --set steps=N")->check(at_least(1));
+  command->add_option("--budget", arguments->budget,
+                      "What every run may spend, instead of --steps: updates=N, tokens=N, flops=N or seconds=N");
   command->add_option("--seeds", arguments->seeds, "Number of seeds, or a list: 3 or 1,2,7")->delimiter(',');
   command->add_option("--set", arguments->overrides, "Change the recipe: path=value, as in lamina train; repeatable")
       ->allow_extra_args(false)

@@ -98,6 +98,35 @@ TEST_F(CompareTest, TuningChoosesOnOtherSeedsAndTheRunsUseIt) {
   EXPECT_EQ(numbers(results), numbers(run(load_study(folder_ / "tuned/results.json"), "again")));
 }
 
+TEST_F(CompareTest, ABudgetGivesEveryVariantItsOwnUpdates) {
+  const std::string variants = R"("variants": [
+    {"name": "wide", "set": ["layers[0].pattern[0].ffn.d_ff=224"], "recipe": ["batch=8"]}], "seeds": 2)";
+  const auto steps_of = [](const VariantResult& variant) { return variant.runs[0].evaluation_step.back(); };
+  const auto with = [&](const char* unit, double amount) {
+    return study(variants + str(R"(, "budget": {"unit": ")", unit, R"(", "amount": )", amount, "}"));
+  };
+  // 4 rows of 16 tokens, and 8.
+  const Results tokens = run(with("tokens", 1290), "tokens");
+  EXPECT_EQ(steps_of(tokens.variants[0]), 20);
+  EXPECT_EQ(steps_of(tokens.variants[1]), 10);
+  EXPECT_EQ(tokens.variants[0].runs[0].evaluation_step.size(), tokens.variants[1].runs[0].evaluation_step.size());
+  const Results flops = run(with("flops", 30.5 * tokens.variants[0].training_flops / 20), "flops");
+  EXPECT_EQ(steps_of(flops.variants[0]), 30);
+  EXPECT_NEAR(flops.variants[1].training_flops / flops.variants[0].training_flops, 1, 0.1);
+  EXPECT_LE(flops.variants[1].training_flops, flops.variants[0].training_flops);
+  EXPECT_NE(flops.findings[0].text.find(" more parameters, at equal training FLOPs: "), std::string::npos)
+      << flops.findings[0].text;
+  const std::string page = report_html(results_json(flops), "x");
+  EXPECT_NE(page.find("training FLOPs per run, "), std::string::npos);
+  // Updates that follow from measured speeds are part of the study: it repeats to the bit.
+  const Results seconds = run(with("seconds", 0.1), "seconds");
+  const Study again = load_study(folder_ / "seconds/results.json");
+  EXPECT_EQ(again.budget->steps, seconds.study.budget->steps);
+  EXPECT_EQ(numbers(seconds), numbers(run(again, "again")));
+  EXPECT_NE(lamina::testing::error_of([&] { run(with("tokens", 3), "nothing"); }).find("0 updates of base"),
+            std::string::npos);
+}
+
 TEST_F(CompareTest, TuningSeedsMayNotBeReportedSeeds) {
   const std::string message = lamina::testing::error_of([&] {
     study(R"("variants": [{"name": "layer", "set": ["norm.kind=layer"]}], "seeds": 3,
@@ -229,14 +258,16 @@ TEST_F(CompareTest, TheSameWrittenDifferentlyIsNoDifferenceAndADefectIsFound) {
   EXPECT_EQ(mark(3), "worse");
   EXPECT_LT(*results.variants[3].summary.at("best_loss").p, 0.05);
   EXPECT_GE(*results.variants[3].summary.at("best_loss").p, *results.variants[3].summary.at("best_loss").p_alone);
-  ASSERT_EQ(results.findings.size(), 5u);
+  ASSERT_EQ(results.findings.size(), 6u);
   EXPECT_NE(results.findings[2].text.find("higher than that of base (base), 95 % confidence interval"),
             std::string::npos)
       << results.findings[2].text;
   EXPECT_NE(results.findings[2].text.find(": worse (p = "), std::string::npos);
   EXPECT_NE(results.findings[2].text.find("Holm"), std::string::npos);
-  EXPECT_EQ(results.findings[3].verdict, "at our size: does not");
-  EXPECT_EQ(results.findings[4].verdict, "holds");
+  EXPECT_TRUE(results.findings[3].text.starts_with("Still improving at the end of training: base, same, offset"))
+      << results.findings[3].text;
+  EXPECT_EQ(results.findings[4].verdict, "at our size: does not");
+  EXPECT_EQ(results.findings[5].verdict, "holds");
 }
 
 TEST_F(CompareTest, ASearchKeepsTheBestAndSaysWhatItDropped) {

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "lamina/arch/presets.h"
+#include "lamina/arch/resolve.h"
 #include "lamina/lab/report/report.h"
 #include "lamina/lab/run/format.h"
 #include "lamina/lab/run/search.h"
@@ -69,6 +71,61 @@ TEST(ResultsTest, MarksFollowFromPairsNotFromMeans) {
                 "(p < 0.001 after Holm's correction, 4 seeds)"),
             std::string::npos)
       << results.findings[0].text;
+}
+
+TEST(ResultsTest, SentencesNameTheSizesThatWereCompared) {
+  Results results = results_of({{2.0, 2.5, 3.0, 2.2}, {1.99, 2.489, 2.991, 2.19}, {2.3, 2.2, 3.1, 2.1}});
+  for (size_t i = 0; i < 3; ++i) {
+    results.variants[i].parameters = i == 1 ? 909'000 : 1'000'000 + static_cast<int64_t>(i);
+    results.variants[i].flops_per_token = 2e6;
+    results.variants[i].architecture = arch::resolve(results.study.base);
+  }
+  summarise(results);
+  EXPECT_NE(results.findings[0].text.find(", with 9.1 % fewer parameters: better"), std::string::npos)
+      << results.findings[0].text;
+  EXPECT_NE(results.findings[1].text.find(", at equal parameters: cannot tell"), std::string::npos)
+      << results.findings[1].text;
+  const std::string page = report_html(results_json(results), "x");
+  EXPECT_NE(page.find(", with 9.1\u00a0% fewer parameters."), std::string::npos);
+  EXPECT_NE(report_html(results_json(results), "x", Language::zh).find("，参数量少 9.1\u00a0%。"), std::string::npos);
+  results.study.matching = Matching::compute;
+  results.study.budget = Budget{BudgetUnit::tokens, 1e6, {}};
+  summarise(results);
+  EXPECT_NE(results.findings[0].text.find(", at equal FLOPs per token, at equal tokens: better"), std::string::npos)
+      << results.findings[0].text;
+}
+
+TEST(ResultsTest, RunsThatHaveNotConvergedAreSaid) {
+  Results results = results_of({{2.0, 2.5, 3.0}, {1.9, 2.4, 2.9}});
+  const auto notes = [&] {
+    std::string text;
+    for (const Finding& finding : results.findings) text += finding.kind == "note" ? finding.text : "";
+    return text;
+  };
+  EXPECT_EQ(notes().find("Still improving"), std::string::npos) << notes();
+  for (RunResult& run : results.variants[1].runs) run.best_step = 200;
+  summarise(results);
+  EXPECT_NE(notes().find("Still improving at the end of training: v1. "), std::string::npos) << notes();
+  const std::string page = report_html(results_json(results), "x");
+  EXPECT_EQ(page.find("Still improving"), page.rfind("Still improving"));
+  EXPECT_NE(page.find("Still improving at the end of training: v1."), std::string::npos);
+}
+
+TEST(ResultsTest, TuningAtTheEndOfAListIsSaid) {
+  Results results = results_of({{2.0, 2.5, 3.0}, {1.9, 2.4, 2.9}});
+  results.study.tuning.weight_decays = {0, 0.1, 0.3};
+  results.study.tuning.warmups = {0, 100};
+  for (const auto& [variant, decay, warmup] : {std::tuple(0, "0.3", "0"), std::tuple(1, "0", "100")}) {
+    VariantResult& tuned = results.variants[static_cast<size_t>(variant)];
+    tuned.trials = {{{str("optimizer.weight_decay=", decay), str("schedule.warmup=", warmup)}, 2.0}};
+    tuned.chosen_trial = 0;
+  }
+  summarise(results);
+  std::string said;
+  for (const Finding& finding : results.findings) said += finding.text + "\n";
+  EXPECT_NE(said.find("v0: the best weight decay, 0.3, is the highest"), std::string::npos) << said;
+  EXPECT_NE(said.find("v1: the best warm-up, 100, is the highest"), std::string::npos) << said;
+  EXPECT_EQ(said.find("lowest"), std::string::npos) << said;  // below 0 is nothing
 }
 
 TEST(ResultsTest, TwoSeedsMustAgreeVeryWell) {

@@ -5,11 +5,14 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 
 #include "lamina/arch/count.h"
 #include "lamina/arch/edit.h"
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
+#include "lamina/arch/schema.h"
 #include "lamina/base/files.h"
 #include "lamina/lab/report/report.h"
 #include "lamina/lab/run/plan.h"
@@ -57,6 +60,14 @@ TEST(StudyTest, WhatCannotBeAskedIsRefused) {
   expect_part(problems_of(R"({"base": "llama-tiny", "variants": ["gpt2-tiny"],
     "claims": [{"text": "c", "variant": "no", "metric": "speed"}]})"),
               "is not a variant");
+  expect_part(problems_of(R"({"mode": "search", "base": "llama-tiny", "seeds": 2, "search": {"space": ["norm"],
+    "selection_seed": 2}})"),
+              "2 is also a seed of the study");
+  expect_part(problems_of(R"({"base": "llama-tiny", "variants": ["gpt2-tiny"], "budget": {"unit": "flop"}})"),
+              "did you mean flops?");
+  expect_part(problems_of(R"({"base": "llama-tiny", "budget": {"unit": "tokens", "amount": 1e6},
+    "variants": [{"name": "a", "set": ["norm.kind=layer"], "recipe": ["steps=3"]}]})"),
+              "beside a budget");
   expect_part(error_of([] { load_study("hedline"); }), "did you mean headline?");
 }
 
@@ -143,6 +154,7 @@ TEST(StudyTest, ShippedStudiesCanBeRead) {
     const Study study = load_study(std::string(file.name));
     EXPECT_FALSE(study.question.empty()) << file.name;
     EXPECT_TRUE(study.expected_minutes) << file.name << ": `lamina compare --list` shows how long it takes";
+    EXPECT_TRUE(study.expected_gpu_minutes) << file.name;
     for (const Variant& variant : variants_of(study)) {
       EXPECT_EQ(error_of([&] { arch::resolve(arch::with_overrides(*variant.architecture, variant.set)); }), "")
           << file.name << ": " << variant.name;
@@ -195,9 +207,54 @@ TEST(SwitchesTest, EachBuildsAndChangesSomething) {
           << name << ": " << variant.name;
     }
   }
+  // Every switch changes one of these and builds.
+  std::set<std::string> useful;
+  const arch::ArchSpec post =
+      arch::with_overrides(arch::load_preset("gpt2-tiny"), {"layers[*].pattern[*].placement=post"});
+  for (const arch::ArchSpec& base :
+       {arch::load_preset("llama-tiny"), arch::load_preset("gpt2-tiny"), arch::load_preset("falcon-tiny"), post}) {
+    for (const Variant& variant : all_switch_variants(base)) useful.insert(variant.name);
+  }
+  for (const Switch& choice : switches()) EXPECT_TRUE(useful.contains(choice.name)) << choice.name;
   // Grouped by what they are about; the base's own choice is not a variant.
   for (const Variant& variant : switch_variants("norm", arch::load_preset("llama-tiny")))
     EXPECT_NE(variant.name, "rms");
+}
+
+/// Every kind and every value of a choice in an architecture file, except under keys of `skipped`.
+void collect_choices(const arch::SchemaNode& node, const std::set<std::string>& skipped, std::set<std::string>& found,
+                     int depth = 0) {
+  if (depth > 8) return;
+  for (const std::string& name : node.names) found.insert(name);
+  for (const arch::SchemaOption& option : node.options) {
+    if (!option.kind.empty()) found.insert(option.kind);
+    for (const arch::SchemaField& field : option.fields) {
+      if (!skipped.contains(field.key)) collect_choices(field.node, skipped, found, depth + 1);
+    }
+  }
+  for (const arch::SchemaNode& element : node.element) collect_choices(element, skipped, found, depth + 1);
+}
+
+TEST(SwitchesTest, EveryChoiceOfADecoderHasOne) {
+  // Encoders, retrieval and classifiers are not decoders; `draw` is how a published checkpoint drew its random blocks.
+  const std::set<std::string> skipped = {"encoder", "retrieval", "pooling", "classifier", "transform", "cross", "draw"};
+  std::set<std::string> choices;
+  collect_choices(arch::schema(), skipped, choices);
+  ASSERT_GT(choices.size(), 60u);
+  std::string all;
+  for (const Switch& choice : switches()) {
+    const Variant variant = switch_variants(choice.name, arch::load_preset("llama-tiny"))[0];
+    for (const std::string& edit : variant.set) all += edit + "\n";
+  }
+  // Defaults, details of published checkpoints, and LongRoPE, which needs a list of factors.
+  const std::set<std::string> without = {"none",       "full", "constant", "half_split", "softmax", "softmax_of_near",
+                                         "longrope",   "up",   "down",     "f32",        "bf16",    "after_gate",
+                                         "before_gate"};
+  for (const std::string& name : choices) {
+    if (without.contains(name)) continue;
+    const bool written = std::regex_search(all, std::regex("[=\"]" + name + "(\n|\")"));
+    EXPECT_TRUE(written) << "no switch sets " << name;
+  }
 }
 
 TEST(MatchingTest, FeedForwardsTakeUpTheDifference) {

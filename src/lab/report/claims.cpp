@@ -27,10 +27,14 @@ Number claimed_value(const Run& run, const std::string& metric) {
   return std::exp(*loss->second);
 }
 
-/// For example "+2.0 % or more", "−5.0 to +1.0 %".
+/// For example "+2.0 % or more", "−5.0 to +1.0 %". A bound of −100 % or less stands for none.
 std::string claimed_range(const Study& study, const Claim& claim) {
   const Words& words = study.words();
-  if (!claim.to) return words("claims.at_least", {{"from", percent(claim.from)}});
+  if (!claim.to)
+    return claim.from == 0 ? words("claims.gain_any") : words("claims.at_least", {{"from", percent(claim.from)}});
+  if (claim.from <= -1) {
+    return *claim.to == 0 ? words("claims.loss_any") : words("claims.at_most", {{"to", percent(*claim.to)}});
+  }
   return words("claims.between", {{"from", percent(claim.from)}, {"to", percent(*claim.to)}});
 }
 
@@ -88,13 +92,28 @@ void add_overfitting_notes(const Study& study, std::vector<std::string>& notes) 
     if (!best.mean || !last.mean || !step) continue;
     const double rise = *last.mean - *best.mean;
     if (rise <= study.margin.value_or(0.005) * *best.mean) continue;
-    notes.push_back(
-        study.words()("note.overfits", {{"variant", variant.label},
-                                        {"rise", written(rise, Style::loss)},
-                                        {"share", percent_of(rise / *best.mean)},
-                                        {"step", written(std::round(*step), Style::count)},
-                                        {"steps", study.steps ? written(*study.steps, Style::count) : "?"}}));
+    const Number steps = variant.steps ? variant.steps : study.steps;
+    notes.push_back(study.words()("note.overfits", {{"variant", variant.label},
+                                                    {"rise", written(rise, Style::loss)},
+                                                    {"share", percent_of(rise / *best.mean)},
+                                                    {"step", written(std::round(*step), Style::count)},
+                                                    {"steps", steps ? written(*steps, Style::count) : "?"}}));
   }
+}
+
+/// Adds a note about variants whose runs all have their best loss at the last evaluation: they have not converged.
+void add_unconverged_note(const Study& study, std::vector<std::string>& notes) {
+  std::string labels;
+  for (const Variant& variant : study.variants) {
+    const bool improving =
+        !variant.runs.empty() && std::all_of(variant.runs.begin(), variant.runs.end(), [](const Run& run) {
+          const auto best = run.values.find("best_step");
+          return !run.diverged && best != run.values.end() && best->second && !run.evaluations.step.empty() &&
+                 *best->second == run.evaluations.step.back();
+        });
+    if (improving) labels += (labels.empty() ? "" : study.words()("list.separator")) + variant.label;
+  }
+  if (!labels.empty()) notes.push_back(study.words()("note.unconverged", {{"variants", labels}}));
 }
 
 }  // namespace
@@ -123,10 +142,12 @@ std::vector<std::string> notes_of(const Study& study) {
     notes.push_back(study.words()("note.judged_again", {{"margin", percent_of(study.margin.value_or(0))}}));
   }
   add_overfitting_notes(study, notes);
+  if (study.mode != "stretch") add_unconverged_note(study, notes);
   add_divergence_notes(study, notes);
   for (const Finding& finding : study.findings) {
-    const bool derived =
-        finding.text.ends_with(" runs diverged.") || finding.text.find(": the final loss is ") != std::string::npos;
+    const bool derived = finding.text.ends_with(" runs diverged.") ||
+                         finding.text.starts_with("Still improving at the end of training: ") ||
+                         finding.text.find(": the final loss is ") != std::string::npos;
     if (finding.kind == "note" && !derived) notes.push_back(finding.text);
   }
   return notes;

@@ -7,6 +7,7 @@
 #include "lamina/lab/report/columns.h"
 #include "lamina/lab/run/findings.h"
 #include "lamina/lab/run/format.h"
+#include "lamina/lab/study/matching.h"
 
 namespace lamina::lab::report {
 namespace {
@@ -30,9 +31,36 @@ const Effect* with_mark(const std::vector<Effect>& effects, const std::string& m
   return best;
 }
 
+Number relative_size(const Study& study, const Variant& variant, const Variant& reference) {
+  const char* key = study.matching == "compute" ? "flops_per_token" : "parameters";
+  const auto size = [&](const Variant& v) {
+    const auto found = v.costs.find(key);
+    return found == v.costs.end() ? Number() : found->second;
+  };
+  const Number own = size(variant);
+  const Number other = size(reference);
+  return own && other && *own > 0 && *other > 0 ? Number(*own / *other - 1) : Number();
+}
+
+/// ", at equal parameters" or ", with 9.1 % fewer parameters". Empty if sizes are unknown.
+std::string sizes_of(const Study& study, const Effect& effect) {
+  if (!effect.size) return "";
+  const Words& words = study.words();
+  const std::string what = words(study.matching == "compute" ? "answer.sizes.compute" : "answer.sizes.parameters");
+  if (std::abs(*effect.size) <= kEqualSize) return words("answer.sizes.equal", {{"what", what}});
+  return words(*effect.size < 0 ? "answer.sizes.fewer" : "answer.sizes.more",
+               {{"what", what}, {"share", percent_of(std::abs(*effect.size))}});
+}
+
+/// ", at equal training FLOPs": what the budget makes equal. Empty for equal updates, the default.
+std::string equal_budget(const Study& study) {
+  if (!study.budget || study.budget->unit == "updates") return "";
+  return study.words().or_else("answer.budget." + study.budget->unit, "");
+}
+
 /// A sentence about one effect, for example "RoPE is better than Learned: best validation loss 0.031 lower (2.1 %), 95
-/// % confidence interval −0.041 to −0.021."
-std::string sentence(const Study& study, const Effect& effect) {
+/// % confidence interval −0.041 to −0.021, at equal parameters."
+std::string sentence(const Study& study, const Effect& effect, const std::string& key) {
   const Words& words = study.words();
   const std::string interval = written_interval(study, effect);
   const Style style = quality_style(study);
@@ -42,10 +70,6 @@ std::string sentence(const Study& study, const Effect& effect) {
   const std::string size =
       style == Style::percent ? words("answer.points", {{"size", fixed(100 * distance, 1)}}) : written(distance, style);
   const std::string share = style == Style::percent || share_of(effect).empty() ? "" : " (" + share_of(effect) + ")";
-  const std::string key = effect.mark == "better"          ? "answer.better"
-                          : effect.mark == "worse"         ? "answer.worse"
-                          : effect.mark == "no difference" ? "answer.same"
-                                                           : "answer.open";
   return words(key, {{"variant", effect.label},
                      {"reference", effect.reference},
                      {"metric", words("measure." + study.quality())},
@@ -54,8 +78,42 @@ std::string sentence(const Study& study, const Effect& effect) {
                      {"share", share},
                      {"seeds", str(effect.seeds)},
                      {"margin", study.margin ? percent_of(*study.margin) : ""},
+                     {"sizes", sizes_of(study, effect) + equal_budget(study)},
                      {"interval", interval.empty() ? words("answer.no_interval")
                                                    : words("answer.interval", {{"range", interval}})}});
+}
+
+std::string sentence(const Study& study, const Effect& effect) {
+  return sentence(study, effect,
+                  effect.mark == "better"          ? "answer.better"
+                  : effect.mark == "worse"         ? "answer.worse"
+                  : effect.mark == "no difference" ? "answer.same"
+                                                   : "answer.open");
+}
+
+/// For a study of scaling laws: the fitted laws with the intervals of their exponents. Empty if there is none.
+Answer scaling_answer(const Study& study) {
+  std::string laws;
+  for (const ScalingGroup& group : study.scaling->groups) {
+    if (!group.fitted) continue;
+    const Words& words = study.words();
+    const bool interval = group.exponent_low && group.exponent_high;
+    laws +=
+        (laws.empty() ? "" : words("semicolon")) +
+        words(group.determined ? "answer.law" : "answer.law_open",
+              {{"group", group.name},
+               {"exponent", fixed(group.exponent, 3)},
+               {"interval", interval ? words("answer.interval",
+                                             {{"range", words("interval", {{"low", fixed(*group.exponent_low, 3)},
+                                                                           {"high", fixed(*group.exponent_high, 3)}})}})
+                                     : words("answer.no_interval")}});
+  }
+  if (laws.empty()) return {};
+  const char* size = study.scaling->against == "compute" ? "C" : "N";
+  return {
+      study.words()("answer.scaling",
+                    {{"size", study.words()("scaling." + study.scaling->against)}, {"symbol", size}, {"laws", laws}}),
+      "", ""};
 }
 
 /// For example "Of 8 variants 2 are better than the base, 1 is worse, …". Mentions only groups that are not empty.
@@ -107,6 +165,7 @@ std::vector<Effect> effects_of(const Study& study) {
                   {},
                   measure.margin,
                   measure_of(*reference, study.quality()).mean,
+                  relative_size(study, variant, *reference),
                   measure.p,
                   measure.mark,
                   measure.seeds_needed,
@@ -144,6 +203,10 @@ Answer answer_of(const Study& study) {
   const std::vector<Effect> effects = effects_of(study);
   const bool stretched = study.stretch && !study.stretch->lengths.empty();
   if (stretched && (study.mode == "stretch" || effects.empty())) return stretch_answer(study);
+  if (study.scaling) {
+    Answer answer = scaling_answer(study);
+    if (!answer.text.empty()) return answer;
+  }
   if (effects.empty()) return {};
   const Effect* chosen = nullptr;
   for (const char* mark : {"better", "no difference", "cannot tell", "worse"}) {
@@ -155,7 +218,9 @@ Answer answer_of(const Study& study) {
   if (effects.size() > 1 && chosen->mark != "better") {
     const Variant* base = study.compared_with == "base" ? study.find(study.base) : nullptr;
     const std::string reference = base != nullptr ? base->label : study.words()("reference." + study.compared_with);
-    answer.text = study.words()("answer.none_better", {{"reference", reference}, {"sentence", answer.text}});
+    const std::string closest =
+        chosen->mark == "cannot tell" ? sentence(study, *chosen, "answer.closest") : answer.text;
+    answer.text = study.words()("answer.none_better", {{"reference", reference}, {"sentence", closest}});
   }
   if (ladder) answer.text = study.words()("answer.ladder", {{"sentence", answer.text}});
   return answer;

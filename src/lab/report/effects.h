@@ -16,6 +16,8 @@ struct Effect {
   Number high;
   Number margin;  ///< largest absolute difference that counts as equivalent
   Number mean;    ///< mean of the reference
+  Number size;    ///< size relative to the reference's, minus 1: FLOPs per token if the study matches compute, else
+                  ///< parameters
   Number p;       ///< p value of the test that decided
   std::string mark;
   Number seeds_needed;

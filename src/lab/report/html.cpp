@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "lamina/arch/json.h"
 #include "lamina/arch/picture.h"
@@ -12,6 +13,7 @@
 #include "lamina/lab/report/figures.h"
 #include "lamina/lab/report/html_tables.h"
 #include "lamina/lab/report/report.h"
+#include "lamina/lab/run/format.h"
 
 namespace lamina::lab {
 namespace report {
@@ -28,6 +30,13 @@ std::string fact(const std::string& name, const std::string& value) {
   return value.empty() ? "" : str("<div><dt>", html(name), "</dt><dd>", html(value), "</dd></div>");
 }
 
+/// Running text as HTML. A number and its % stay on one line.
+std::string flowing(const std::string& text) {
+  std::string kept = html(text);
+  for (size_t at = kept.find(" %"); at != std::string::npos; at = kept.find(" %", at)) kept.replace(at, 1, "\u00a0");
+  return kept;
+}
+
 /// A verdict with its sign; the CSS class gives the colour. "at our size: …" looks like the verdict itself.
 std::string verdict_badge(const Study& study, const std::string& verdict) {
   if (verdict.empty()) return "";
@@ -42,12 +51,34 @@ std::string answer(const Study& study) {
   std::string kind = answer.mark.empty() ? "cannot tell" : answer.mark;
   std::replace(kind.begin(), kind.end(), ' ', '-');
   return str("<div id=\"answer\" class=\"", kind, "\"><p class=\"answer-label\">", html(study.words()("answer.title")),
-             "</p><p class=\"answer\">", html(answer.text), "</p>",
+             "</p><p class=\"answer\">", flowing(answer.text), "</p>",
              answer.rest.empty() ? "" : str("<p class=\"answer-rest\">", html(answer.rest), "</p>"), "</div>\n");
+}
+
+/// "1e+15 training FLOPs per run, 412 to 500 updates".
+std::string stated_budget(const Study& study) {
+  Number least = study.steps;
+  Number most = study.steps;
+  for (const Variant& variant : study.variants) {
+    const Number steps = variant.steps ? variant.steps : study.steps;
+    if (steps && (!least || *steps < *least)) least = steps;
+    if (steps && (!most || *steps > *most)) most = steps;
+  }
+  const Words& words = study.words();
+  std::string updates = least ? written(*least, Style::count) : "?";
+  if (least && *least != *most) {
+    updates = words("interval", {{"low", updates}, {"high", written(*most, Style::count)}});
+  }
+  const bool round = study.budget->amount < 1e9 && study.budget->amount == std::floor(study.budget->amount);
+  return words("head.budget.stated",
+               {{"amount", round ? written(study.budget->amount, Style::count) : printed("%.3g", study.budget->amount)},
+                {"unit", words.or_else("head.budget." + study.budget->unit, study.budget->unit)},
+                {"steps", updates}});
 }
 
 /// "5,000 updates, 81,920,000 tokens per run"; empty if unknown or if runs differ in tokens.
 std::string budget(const Study& study) {
+  if (study.budget && study.budget->unit != "updates") return stated_budget(study);
   if (!study.steps) return "";
   Number tokens;
   for (const Variant& variant : study.variants) {
@@ -136,7 +167,7 @@ std::string figure(const Study& study, const Figure& shown, const std::string& n
       "<section id=\"", shown.id, "\" class=\"figure\"><h2>", html(shown.title), "</h2>\n<figure data-chart=\"",
       shown.id, "\" data-title=\"", html(shown.title),
       "\"><div class=\"controls\"></div><div class=\"chart\" role=\"img\" aria-label=\"", html(shown.alternative),
-      "\">", shown.svg, "</div><figcaption>", html(shown.caption), "<span class=\"picture-only\">",
+      "\">", shown.svg, "</div><figcaption>", flowing(shown.caption), "<span class=\"picture-only\">",
       html(shown.picture_caption), "</span></figcaption>", save_tools(study, shown), "</figure>\n",
       numbers.empty()
           ? ""

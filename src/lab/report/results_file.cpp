@@ -5,7 +5,7 @@
 
 #include "lamina/arch/plan.h"
 #include "lamina/base/error.h"
-#include "lamina/lab/run/json_values.h"
+#include "lamina/lab/report/read_recipe.h"
 
 namespace lamina::lab::report {
 namespace {
@@ -248,28 +248,6 @@ Scaling read_scaling(const Place& place) {
   return scaling;
 }
 
-/// Number of tokens in an update. Files that lack it get it from the recipe, unless a variant changes the recipe's
-/// value.
-void derive_tokens(Study& study, const Json& file) {
-  const auto description = file.find("description");
-  if (description == file.end() || !description->is_object() || !description->contains("recipe")) return;
-  const Json& recipe = (*description)["recipe"];
-  if (!recipe.is_object()) return;
-  double tokens = 1;
-  for (const char* key : {"batch", "length"}) {
-    if (!recipe.contains(key) || !recipe[key].is_number() || recipe[key] <= 0) return;
-    tokens *= recipe[key].get<double>();
-  }
-  if (recipe.contains("accumulate") && recipe["accumulate"].is_number()) tokens *= recipe["accumulate"].get<double>();
-  if (recipe.contains("steps") && recipe["steps"].is_number()) study.steps = recipe["steps"].get<double>();
-  for (size_t i = 0; i < study.variants.size(); ++i) {
-    const Json changes = file["variants"][i].value("recipe", Json::array());
-    for (Run& run : study.variants[i].runs) {
-      if (!run.tokens_per_step && changes.empty()) run.tokens_per_step = tokens;
-    }
-  }
-}
-
 /// The kind of a finding in files without `kind`. A sentence "LABEL: best validation loss …" compares a variant with
 /// its reference.
 std::string kind_of(const Study& study, const Finding& finding) {
@@ -425,7 +403,7 @@ Study read_study(const std::string& text, const std::string& name, Language lang
   study.claims = read_claims(file.maybe("description"));
   study.margin = file.maybe("margin").number();
   study.equal_seconds = file.maybe("equal_seconds").number();
-  derive_tokens(study, json);
+  read_recipe(study, json);
   if (!study.margin) judge_again(study);
   return study;
 }

@@ -66,6 +66,7 @@ struct Variant {
   std::string architecture;             ///< JSON
   std::map<std::string, Number> costs;  ///< parameters, flops_per_token, kv_bytes_per_token, …
   std::optional<Adjustment> adjusted;
+  Number steps;       ///< updates of a run, if it has another number than the study
   std::string tuned;  ///< recipe changes chosen by tuning; empty without tuning
   std::optional<std::string> cannot;
   std::vector<Run> runs;
@@ -88,6 +89,12 @@ struct Claim {
   std::string metric;
   double from = 0;
   Number to;
+};
+
+/// What every run may spend.
+struct Budget {
+  std::string unit;  ///< updates, tokens, flops or seconds
+  double amount = 0;
 };
 
 /// The loss of one run of a given size.
@@ -166,9 +173,10 @@ struct Study {
   std::vector<Claim> claims;
   std::optional<Scaling> scaling;
   std::optional<Stretch> stretch;
-  Number margin;              ///< largest relative difference that counts as equivalent
-  Number equal_seconds;       ///< time budget of the measures "in equal time"
-  Number steps;               ///< updates of a run
+  Number margin;         ///< largest relative difference that counts as equivalent
+  Number equal_seconds;  ///< time budget of the measures "in equal time"
+  Number steps;          ///< updates of a run; of the base if variants have their own
+  std::optional<Budget> budget;
   bool judged_again = false;  ///< whether verdicts were recomputed, because the file is older than their rules
   Language language = Language::en;
 

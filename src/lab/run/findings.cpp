@@ -46,8 +46,31 @@ std::string grounds(const Results& results, const MetricSummary& summary, size_t
   return text;
 }
 
+/// ", at equal training FLOPs": what the study's budget makes equal. Empty for equal updates, the default.
+std::string budget_text(const Study& study) {
+  if (!study.budget || study.budget->unit == BudgetUnit::updates) return "";
+  const BudgetUnit unit = study.budget->unit;
+  return str(", at equal ", unit == BudgetUnit::tokens  ? "tokens"
+                            : unit == BudgetUnit::flops ? "training FLOPs"
+                                                        : "training time");
+}
+
+/// Under which sizes two variants were compared: "at equal parameters", "with 9.1 % fewer parameters"; the same for
+/// FLOPs per token if the study matches compute. Empty if they were not counted.
+std::string sizes_text(const Results& results, const VariantResult& variant, const VariantResult& other) {
+  const bool compute = results.study.matching == Matching::compute;
+  const auto size = [&](const VariantResult& v) {
+    return compute ? v.flops_per_token : static_cast<double>(v.parameters);
+  };
+  if (!(size(variant) > 0) || !(size(other) > 0)) return "";
+  const double difference = size(variant) / size(other) - 1;
+  const char* what = compute ? "FLOPs per token" : "parameters";
+  if (std::abs(difference) <= kEqualSize) return str(", at equal ", what);
+  return str(", with ", percent_of(std::abs(difference)), difference < 0 ? " fewer " : " more ", what);
+}
+
 /// A sentence such as "RoPE: best validation loss 0.0310 (2.1 %) lower than that of Learned (base), 95 % confidence
-/// interval −0.0412 to −0.0208: better (p = 0.004, 3 seeds)."
+/// interval −0.0412 to −0.0208, at equal parameters: better (p = 0.004, 3 seeds)."
 std::string sentence(const Results& results, const VariantResult& variant, const VariantResult& other,
                      const MetricSummary& summary, bool corrected) {
   const MetricInfo& metric = main_metric(results);
@@ -65,6 +88,7 @@ std::string sentence(const Results& results, const VariantResult& variant, const
     text += str(", 95 % confidence interval ", signed_loss(difference - *summary.ci95_half_width), " to ",
                 signed_loss(difference + *summary.ci95_half_width));
   }
+  text += sizes_text(results, variant, other) + budget_text(results.study);
   for (const VariantResult* part : {&variant, &other}) {
     const std::string unfinished = unfinished_runs(results, *part);
     if (!unfinished.empty()) return text + ": cannot tell (" + unfinished + ").";
@@ -90,27 +114,41 @@ void add_comparisons(const Results& results, std::vector<Finding>& findings) {
   }
 }
 
-/// Adds a note about tuned values at the end of their list: a better value may lie beyond.
+/// Adds a note if the chosen value of `path` is at an end of its list: a better value may lie beyond. Values of 0 have
+/// nothing beyond.
+template <class T>
+void add_end_of_list(const VariantResult& variant, const char* path, const char* words, const std::vector<T>& values,
+                     std::vector<Finding>& findings) {
+  if (values.size() < 2) return;
+  const std::vector<std::string>& chosen = variant.trials[*variant.chosen_trial].changes;
+  const auto [lowest, highest] = std::minmax_element(values.begin(), values.end());
+  for (const auto& [value, end] : {std::pair(*lowest, "lowest"), std::pair(*highest, "highest")}) {
+    if (value == 0 || std::find(chosen.begin(), chosen.end(), str(path, "=", value)) == chosen.end()) continue;
+    findings.push_back({"note",
+                        str(variant.variant.label, ": the best ", words, ", ", value, ", is the ", end,
+                            " that was tried; a better one may lie beyond it."),
+                        "", ""});
+  }
+}
+
+/// Adds notes about tuned values at the end of their list.
 void add_tuning(const Results& results, std::vector<Finding>& findings) {
+  const Tuning& tuning = results.study.tuning;
   for (const VariantResult& variant : results.variants) {
-    if (!variant.chosen_trial || results.study.tuning.learning_rates.size() < 2) continue;
-    const std::vector<double>& rates = results.study.tuning.learning_rates;
-    const std::string& chosen = variant.trials[*variant.chosen_trial].changes[0];
-    const auto [lowest, highest] = std::minmax_element(rates.begin(), rates.end());
-    for (const auto& [rate, words] : {std::pair(*lowest, "lowest"), std::pair(*highest, "highest")}) {
-      if (chosen != str("optimizer.lr=", rate)) continue;
-      findings.push_back({"note",
-                          str(variant.variant.label, ": the best learning rate, ", rate, ", is the ", words,
-                              " that was tried; a better one may lie beyond it."),
-                          "", ""});
-    }
+    if (!variant.chosen_trial) continue;
+    add_end_of_list(variant, "optimizer.lr", "learning rate", tuning.learning_rates, findings);
+    add_end_of_list(variant, "optimizer.weight_decay", "weight decay", tuning.weight_decays, findings);
+    add_end_of_list(variant, "schedule.warmup", "warm-up", tuning.warmups, findings);
   }
 }
 
 /// Adds a note about variants whose loss rises again: best and final losses differ by more than the margin. Tables show
 /// both.
 void add_overfitting(const Results& results, std::vector<Finding>& findings) {
-  for (const VariantResult& variant : results.variants) {
+  const Study& study = results.study;
+  for (size_t i = 0; i < results.variants.size(); ++i) {
+    const VariantResult& variant = results.variants[i];
+    const bool budgeted = study.budget && i < study.budget->steps.size();
     const auto best = variant.summary.find("best_loss");
     const auto last = variant.summary.find("final_loss");
     const auto step = variant.summary.find("best_step");
@@ -118,13 +156,35 @@ void add_overfitting(const Results& results, std::vector<Finding>& findings) {
     if (!best->second.mean || !last->second.mean || best->second.runs != last->second.runs) continue;
     const double rise = *last->second.mean - *best->second.mean;
     if (rise <= results.study.margin * *best->second.mean) continue;
-    findings.push_back({"note",
-                        str(variant.variant.label, ": the final loss is ", loss_text(rise), " (",
-                            percent_of(rise / *best->second.mean), ") above the best, which was reached at step ",
-                            std::llround(*step->second.mean), " of ", results.study.recipe.steps,
-                            ": it overfits; early stopping keeps the best."),
-                        "", ""});
+    findings.push_back(
+        {"note",
+         str(variant.variant.label, ": the final loss is ", loss_text(rise), " (",
+             percent_of(rise / *best->second.mean), ") above the best, which was reached at step ",
+             std::llround(*step->second.mean), " of ", budgeted ? study.budget->steps[i] : study.recipe.steps,
+             ": it overfits; early stopping keeps the best."),
+         "", ""});
   }
+}
+
+/// Whether every run of the variant has its best loss at its last evaluation.
+bool improves_to_the_end(const VariantResult& variant) {
+  return !variant.runs.empty() && std::all_of(variant.runs.begin(), variant.runs.end(), [](const RunResult& run) {
+    return !run.diverged && run.best_loss && !run.evaluation_step.empty() &&
+           static_cast<double>(run.best_step) == run.evaluation_step.back();
+  });
+}
+
+/// Adds a note about variants that had not converged: their losses are those of this budget.
+void add_unconverged(const Results& results, std::vector<Finding>& findings) {
+  std::string labels;
+  for (const VariantResult& variant : results.variants) {
+    if (improves_to_the_end(variant)) labels += (labels.empty() ? "" : ", ") + variant.variant.label;
+  }
+  if (labels.empty()) return;
+  findings.push_back({"note",
+                      "Still improving at the end of training: " + labels +
+                          ". These losses compare the variants at this budget, not at convergence.",
+                      "", ""});
 }
 
 void add_divergences(const Results& results, std::vector<Finding>& findings) {
@@ -232,6 +292,7 @@ std::vector<Finding> findings_of(const Results& results) {
   if (results.study.mode != Mode::stretch) add_comparisons(results, findings);
   add_scaling_findings(results, findings);
   add_overfitting(results, findings);
+  if (results.study.mode != Mode::stretch) add_unconverged(results, findings);
   add_tuning(results, findings);
   add_divergences(results, findings);
   add_concurrency(results, findings);

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "lamina/base/files.h"
+#include "lamina/lab/run/budget.h"
 #include "lamina/lab/run/plan.h"
 #include "lamina/lab/run/search.h"
 #include "lamina/lab/run/study_folder.h"
@@ -40,13 +41,14 @@ class StudyRun {
       stretch_ =
           std::make_unique<Stretch>(results_.study, data_, options.folder, Place{study.device, parallelism.threads});
     }
-    write_text(folder_.file("study.json"), write_study(results_.study));
+    save_study();
     runner_ = std::make_unique<Runner>(Runner::Options{.jobs = parallelism.jobs, .keep_weights = study.keep_weights},
                                        options_.watcher);
   }
 
   Results run() {
-    bool whole = false;
+    bool whole = settle_budget(results_.study, *planner_, *runner_);
+    save_study();
     if (results_.study.mode == Mode::search) {
       whole = run_search(*planner_, *runner_, results_, [this] { save(); });
     } else {
@@ -54,7 +56,7 @@ class StudyRun {
       if (stretch_) stretch_->add_scaled_variants(results_);
       if (stretch_) stretch_->announce(*runner_);
       announce_sweep();
-      whole = tune(*planner_, *runner_, results_) &&
+      whole = whole && tune(*planner_, *runner_, results_) &&
               run_seeds(*planner_, *runner_, results_, trained_variants(), [this] { save(); });
     }
     whole = whole && sweep();
@@ -110,6 +112,8 @@ class StudyRun {
     }
     if (!problems.empty()) throw arch::SpecError(study.name, std::move(problems));
   }
+
+  void save_study() const { write_text(folder_.file("study.json"), write_study(results_.study)); }
 
   std::vector<size_t> trained_variants() const {
     std::vector<size_t> trained;

@@ -63,7 +63,7 @@ bool run_rung(const Planner& planner, Runner& runner, const Study& study, int64_
               std::vector<Candidate>& candidates) {
   std::vector<RunPlan> plans;
   for (const Candidate& candidate : candidates) {
-    plans.push_back(planner.plan(candidate.built, study.seeds[0], rung_changes(study, rung)));
+    plans.push_back(planner.plan(candidate.built, study.search.selection_seed, rung_changes(study, rung)));
     plans.back().title = str(candidate.built.variant.name, ", round ", rung + 1);
   }
   const auto outcomes = run_all(runner, plans);
@@ -101,7 +101,7 @@ void announce(const Planner& planner, Runner& runner, const Study& study, const 
   size_t left = candidates.size();
   for (int64_t rung = 0; rung + 1 < study.search.rungs; ++rung) {
     for (size_t i = 0; i < left; ++i) {
-      runner.expect(1, planner.plan(candidates[i].built, study.seeds[0], rung_changes(study, rung)).work);
+      runner.expect(1, planner.plan(candidates[i].built, study.search.selection_seed, rung_changes(study, rung)).work);
     }
     left = kept_of(left, study.search.keep);
   }

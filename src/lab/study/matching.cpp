@@ -12,7 +12,6 @@ namespace lamina::lab {
 namespace {
 
 constexpr int64_t kStep = 8;
-constexpr double kClose = 0.02;
 
 int64_t in_steps(double width) { return std::max<int64_t>(kStep, std::llround(width / kStep) * kStep); }
 
@@ -42,7 +41,7 @@ class Matcher {
     if (unchanged == 0) return result;
     best_ = std::abs(unchanged);
     by_d_ff(result);
-    if (best_ > kClose) by_d_model(result);
+    if (best_ > kEqualSize) by_d_model(result);
     return result;
   }
 

@@ -7,6 +7,9 @@
 
 namespace lamina::lab {
 
+/// Sizes that differ by at most this share count as equal.
+inline constexpr double kEqualSize = 0.02;
+
 /// A change made by matching.
 struct Adjustment {
   std::string field;  ///< "d_ff" or "d_model"

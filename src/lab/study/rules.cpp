@@ -28,6 +28,7 @@ class Rules {
     check_numbers(study);
     check_search(study);
     check_tuning(study);
+    check_budget(study);
     for (size_t i = 0; i < study.claims.size(); ++i) check_claim(study, study.claims[i], str("claims[", i, "]"));
     if (study.base.layers.empty()) return;  // reading the base failed
     StudyData data;
@@ -95,12 +96,30 @@ class Rules {
     }
   }
 
+  void check_budget(const Study& study) {
+    if (!study.budget) return;
+    if (study.mode == Mode::search || study.mode == Mode::stretch) {
+      note("budget", "budget", "given in mode search or stretch", "set recipe.steps there");
+    }
+    for (size_t i = 0; i < study.variants.size(); ++i) {
+      for (const std::string& change : study.variants[i].recipe) {
+        if (!change.starts_with("steps=")) continue;
+        note("budget", str("variants[", i, "].recipe"), "\"" + change + "\" beside a budget",
+             "remove one of them; the budget decides how many updates a variant gets");
+      }
+    }
+  }
+
   void check_search(const Study& study) {
     if (study.mode != Mode::search) return;
     size_t choices = 0;
     for (const Axis& axis : study.search.space) choices += axis.choices.size();
     if (choices == 0) {
       note("search", "search.space", "has no choice", "name switch groups (`lamina compare --list`) or write axes");
+    }
+    if (std::find(study.seeds.begin(), study.seeds.end(), study.search.selection_seed) != study.seeds.end()) {
+      note("search", "search.selection_seed", str(study.search.selection_seed, " is also a seed of the study"),
+           "select with another seed, so that the reported runs did not choose themselves");
     }
   }
 

@@ -242,6 +242,15 @@ void change_recipe(Json& json, std::vector<std::string> changes, std::vector<Pro
   }
 }
 
+/// The changes of set_length(). None if the recipe has this length.
+std::vector<std::string> length_changes(train::Recipe recipe, int64_t steps) {
+  if (steps == recipe.steps) return {};
+  set_length(recipe, steps);
+  const int64_t warmup = std::visit([](const auto& schedule) { return schedule.warmup; }, recipe.schedule);
+  return {str("steps=", steps), str("eval_every=", recipe.eval_every), str("save_every=", recipe.save_every),
+          str("schedule.warmup=", warmup)};
+}
+
 bool is_path(const std::string& name) { return name.ends_with(".json") || name.find('/') != std::string::npos; }
 
 /// Path of study.json if `name` is a study's folder.
@@ -317,10 +326,25 @@ std::vector<Variant> variants_of(const Study& study) {
     }
     all.push_back(std::move(variant));
   }
-  for (Variant& variant : all) {
-    if (!variant.architecture) variant.architecture = study.base;
+  const bool budgeted = study.budget && study.budget->steps.size() == all.size();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!all[i].architecture) all[i].architecture = study.base;
+    if (!budgeted) continue;
+    const std::vector<std::string> changes = length_changes(study.recipe, study.budget->steps[i]);
+    all[i].recipe.insert(all[i].recipe.begin(), changes.begin(), changes.end());
   }
   return all;
+}
+
+void set_length(train::Recipe& recipe, int64_t steps) {
+  const double share = static_cast<double>(steps) / static_cast<double>(std::max<int64_t>(recipe.steps, 1));
+  const auto scale = [&](int64_t& value) {
+    if (value > 0) value = std::max<int64_t>(1, std::llround(static_cast<double>(value) * share));
+  };
+  recipe.steps = steps;
+  scale(recipe.eval_every);
+  scale(recipe.save_every);
+  std::visit([&](auto& schedule) { scale(schedule.warmup); }, recipe.schedule);
 }
 
 std::vector<ScalingGroup> scaling_groups(const Study& study) {

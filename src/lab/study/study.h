@@ -63,6 +63,7 @@ struct Search {
   int64_t rungs = 3;
   double keep = 1.0 / 3.0;
   int64_t seed = 1;
+  int64_t selection_seed = 101;
   static void visit_fields(auto& self, auto&& field) {
     field("space", self.space, "axes, or names of switch groups");
     field("strategy", self.strategy, "random: a sample of the combinations; product: all");
@@ -72,6 +73,8 @@ struct Search {
           arch::Limits{1, 16});
     field("keep", self.keep, "share of the candidates kept for the next round", arch::Limits{0.01, 0.99});
     field("seed", self.seed, "seed of the random sample", arch::kCount);
+    field("selection_seed", self.selection_seed,
+          "seed of the rounds that drop candidates; may not be a seed of the study", arch::kCount);
   }
   bool operator==(const Search&) const = default;
 };
@@ -102,6 +105,25 @@ struct StretchSettings {
     field("tokenizer", self.tokenizer, "tokenizer of that model; default: the one next to it");
   }
   bool operator==(const StretchSettings&) const = default;
+};
+
+enum class BudgetUnit : uint8_t { updates, tokens, flops, seconds };
+constexpr std::array<std::string_view, 4> names_of(BudgetUnit) { return {"updates", "tokens", "flops", "seconds"}; }
+
+/// What every run may spend. Each variant's updates follow from it when the study starts, and are then part of the
+/// study, so that it repeats to the bit.
+struct Budget {
+  BudgetUnit unit = BudgetUnit::updates;
+  double amount = 0;
+  std::vector<int64_t> steps;
+  static void visit_fields(auto& self, auto&& field) {
+    field(
+        "unit", self.unit,
+        "updates; tokens read; FLOPs of training; or seconds of training, by the speed of 20 updates on this machine");
+    field("amount", self.amount, "budget of a run in that unit", arch::kPositive);
+    field("steps", self.steps, "updates of the base and of each variant; computed when the study starts", arch::kCount);
+  }
+  bool operator==(const Budget&) const = default;
 };
 
 /// Tuning of every variant before the comparison, for a fair comparison. Each combination of the listed values is
@@ -202,6 +224,7 @@ struct Study {
   bool keep_weights = false;
   std::vector<double> learning_rates;
   int64_t sweep_steps = 0;
+  std::optional<Budget> budget;
   Tuning tuning;
   Search search;
   std::optional<StretchSettings> stretch;
@@ -247,6 +270,10 @@ struct Study {
           "learning rates of a short sweep for the highest stable one, ascending; default: no sweep");
     field("sweep_steps", self.sweep_steps, "updates per run of that sweep; default 0: a fifth of the recipe's",
           arch::kCount);
+    field(
+        "budget", self.budget,
+        "what every run may spend; each variant then has its own updates, with evaluations and warm-up in proportion; "
+        "default: the recipe's steps");
     field("tuning", self.tuning, "values tried for each variant before it is compared; default: none");
     field("search", self.search, "settings of mode search");
     field("stretch", self.stretch, "settings of mode stretch");
@@ -283,8 +310,12 @@ bool names_study(const std::string& argument);
 /// Writes a study as JSON with every key. read_study() can read it.
 std::string write_study(const Study& study);
 
-/// The base and its variants, with complete lists of changes. A step of a ladder includes the steps before it.
+/// The base and its variants, with complete lists of changes. A step of a ladder includes the steps before it. With a
+/// budget whose updates are known, recipes have them.
 std::vector<Variant> variants_of(const Study& study);
+
+/// Sets a recipe's steps, and evaluations, checkpoints and warm-up in proportion.
+void set_length(train::Recipe& recipe, int64_t steps);
 
 /// The groups of a scaling fit, including the default group. Empty if the study has no fit.
 std::vector<ScalingGroup> scaling_groups(const Study& study);

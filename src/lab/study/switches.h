@@ -13,7 +13,7 @@ struct Switch {
   const char* name;
   const char* label;
   /// "path=value" changes. A placeholder such as {context/4} stands for a size of the base divided by a number. Sizes
-  /// are context, d_model, d_ff and n_heads.
+  /// are context, d_model, d_ff, head_dim and n_heads; {hybrid}, {rwkv} and {every-4th} are lists of layers.
   std::vector<std::string> set;
 };
 const std::vector<Switch>& switches();
