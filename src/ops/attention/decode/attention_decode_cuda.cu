@@ -221,7 +221,8 @@ __global__ __launch_bounds__(kDecodeThreads) void decode_plain_kernel(const __gr
     for (int n = t / kWarp; n < count; n += kDecodeThreads / kWarp) {
       const T* k = static_cast<const T*>(p.k) + p.cache_at(b, kv_head, first + n, p.d_qk);
       float dot = 0;
-      for (int c = t % kWarp; c < p.d_qk; c += kWarp) dot = fmaf(load_number(p.q, p.q_type, q_at + c), cached(k[c]), dot);
+      for (int c = t % kWarp; c < p.d_qk; c += kWarp)
+        dot = fmaf(load_number(p.q, p.q_type, q_at + c), cached(k[c]), dot);
       dot = lamina::cuda::warp_sum(dot);
       if (p.k_scales != nullptr) dot *= p.k_scales[p.cache_at(b, kv_head, first + n, 1)];
       if (t % kWarp == 0) s[n] = decode_score(p, splits.mask, dot, head, query, first + n);
