@@ -212,7 +212,7 @@ std::string memory_svg(const MemoryDrawing& drawing) {
 }
 
 std::string memory_text(const MemoryDrawing& drawing) {
-  constexpr size_t kNames = 24;
+  constexpr size_t kNames = 25;
   constexpr double kLongest = 40;
   const double largest = largest_part(drawing);
   std::string text = drawing.title + "\n";
