@@ -198,7 +198,9 @@ TEST(QuantizedLinear, BrokenInputsAreSeen) {
 TEST(QuantizedLinear, NormedRowHasTheBitsOfTheOperators) {
   for (const int threads : {1, 2, 5}) {
     const Device device = Device::cpu(threads);
-    for (const auto& [in, out] : {std::pair{75, 21}, {288, 1024}, {768, 2304}}) {
+    for (const auto& widths : {std::pair{75, 21}, {288, 1024}, {768, 2304}}) {
+      const int in = widths.first;
+      const int out = widths.second;
       const auto tensor = [&](const Shape& shape, unsigned seed) {
         return Tensor::from(normal_values(static_cast<size_t>(shape.numel()), seed), shape, device);
       };
