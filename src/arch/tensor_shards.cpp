@@ -212,6 +212,29 @@ struct Check {
   }
 };
 
+/// A T5 table that layers share is divided as the heads of the first of them, so every layer must divide its heads
+/// alike.
+void check_shared_table(const ArchSpec& spec, int ranks, std::vector<Problem>& problems) {
+  const Attention* first = nullptr;
+  for (const WrittenBlock& written : written_blocks(spec)) {
+    const Attention* a = attention_of(written.block->mixer);
+    const auto* t5 = a == nullptr ? nullptr : std::get_if<T5Bias>(&*a->position);
+    if (t5 == nullptr || !t5->shared) continue;
+    if (first == nullptr) first = a;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto heads = [&](const Attention& of) {
+        return unit_range(divided_rows(of.n_heads, *of.n_kv_heads), ranks, rank);
+      };
+      if (heads(*a).begin == heads(*first).begin && heads(*a).end == heads(*first).end) continue;
+      problems.push_back({"tensor_parallel", written.path + ".mixer.n_kv_heads",
+                          str(*a->n_kv_heads, " KV heads, where another layer with the same T5 table has ",
+                              *first->n_kv_heads, ": ", ranks, " tensor-parallel ranks would divide the table twice"),
+                          "give these layers as many KV heads, or position.shared=false"});
+      break;
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<int64_t> Shard::shape() const {
@@ -308,6 +331,7 @@ std::vector<Problem> tensor_parallel_problems(const ArchSpec& spec, int64_t rank
     std::visit(check, written.block->mixer);
     std::visit(check, written.block->ffn);
   }
+  if (problems.empty()) check_shared_table(spec, static_cast<int>(ranks), problems);
   return problems;
 }
 

@@ -8,6 +8,7 @@
 #include "lamina/arch/edit.h"
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
+#include "lamina/arch/tensor_shards.h"
 
 namespace lamina::arch {
 namespace {
@@ -222,6 +223,20 @@ TEST(Resolve, aLayerTakesTheModelsPositionUnlessItHasItsOwn) {
   EXPECT_TRUE(std::holds_alternative<NoScaling>(rope(spec.layers[0].pattern[0]).scaling));
   EXPECT_EQ(rope(spec.layers[0].pattern[1]).theta, 1e6);
   EXPECT_EQ(std::get<LinearScaling>(rope(spec.layers[0].pattern[1]).scaling).factor, 8);
+}
+
+TEST(TensorParallel, LayersWithOneTableMustDivideTheirHeadsAlike) {
+  const auto problems = [](int second_kv_heads) {
+    const std::string layer =
+        R"({"pattern": [{"mixer": {"kind": "attention", "n_heads": 6, "head_dim": 8, "n_kv_heads": )";
+    const std::string layers = "layers=[" + layer + "3}}]}, " + layer + std::to_string(second_kv_heads) + "}}]}]";
+    const ArchSpec spec = resolve(with_overrides(load_preset("llama-tiny"), {R"(position={"kind":"t5"})", layers}));
+    return tensor_parallel_problems(spec, 2);
+  };
+  EXPECT_TRUE(problems(3).empty());
+  const std::vector<Problem> found = problems(6);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].path, "layers[1].pattern[0].mixer.n_kv_heads");
 }
 
 TEST(Resolve, yarnsMagnitudes) {
