@@ -222,8 +222,10 @@ void add_compare(CLI::App& program) {
   command->add_option("--data", arguments->data,
                       "Training text: short for --set data.train=FILE (default: a synthetic play)");
   command->add_option("--steps", arguments->steps, "Updates per run: short for --set steps=N")->check(at_least(1));
-  command->add_option("--budget", arguments->budget,
-                      "What every run may spend, instead of --steps: updates=N, tokens=N, flops=N or seconds=N");
+  command
+      ->add_option("--budget", arguments->budget,
+                   "What every run may spend, instead of --steps: updates=N, tokens=N, flops=N or seconds=N")
+      ->excludes(command->get_option("--steps"));
   command->add_option("--seeds", arguments->seeds, "Number of seeds, or a list: 3 or 1,2,7")->delimiter(',');
   command->add_option("--set", arguments->overrides, "Change the recipe: path=value, as in lamina train; repeatable")
       ->allow_extra_args(false)

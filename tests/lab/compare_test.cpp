@@ -118,7 +118,7 @@ TEST_F(CompareTest, ABudgetGivesEveryVariantItsOwnUpdates) {
       << flops.findings[0].text;
   const std::string page = report_html(results_json(flops), "x");
   EXPECT_NE(page.find("training FLOPs per run, "), std::string::npos);
-  // Updates that follow from measured speeds are part of the study: it repeats to the bit.
+  // The study stores updates that were computed from measured speeds, so a second run is bit-identical.
   const Results seconds = run(with("seconds", 0.1), "seconds");
   const Study again = load_study(folder_ / "seconds/results.json");
   EXPECT_EQ(again.budget->steps, seconds.study.budget->steps);

@@ -30,8 +30,9 @@ Number claimed_value(const Run& run, const std::string& metric) {
 /// For example "+2.0 % or more", "−5.0 to +1.0 %". A bound of −100 % or less stands for none.
 std::string claimed_range(const Study& study, const Claim& claim) {
   const Words& words = study.words();
-  if (!claim.to)
+  if (!claim.to) {
     return claim.from == 0 ? words("claims.gain_any") : words("claims.at_least", {{"from", percent(claim.from)}});
+  }
   if (claim.from <= -1) {
     return *claim.to == 0 ? words("claims.loss_any") : words("claims.at_most", {{"to", percent(*claim.to)}});
   }

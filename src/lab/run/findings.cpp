@@ -55,8 +55,8 @@ std::string budget_text(const Study& study) {
                                                         : "training time");
 }
 
-/// Under which sizes two variants were compared: "at equal parameters", "with 9.1 % fewer parameters"; the same for
-/// FLOPs per token if the study matches compute. Empty if they were not counted.
+/// The size of a variant relative to the other: ", at equal parameters" or ", with 9.1 % fewer parameters". Compares
+/// FLOPs per token if the study matches compute. Empty if the sizes were not counted.
 std::string sizes_text(const Results& results, const VariantResult& variant, const VariantResult& other) {
   const bool compute = results.study.matching == Matching::compute;
   const auto size = [&](const VariantResult& v) {

@@ -110,8 +110,8 @@ struct StretchSettings {
 enum class BudgetUnit : uint8_t { updates, tokens, flops, seconds };
 constexpr std::array<std::string_view, 4> names_of(BudgetUnit) { return {"updates", "tokens", "flops", "seconds"}; }
 
-/// What every run may spend. Each variant's updates follow from it when the study starts, and are then part of the
-/// study, so that it repeats to the bit.
+/// What every run may spend. The updates of each variant are computed when the study starts and stored in it, so that a
+/// second run of the study is bit-identical.
 struct Budget {
   BudgetUnit unit = BudgetUnit::updates;
   double amount = 0;
